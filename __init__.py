@@ -12,6 +12,9 @@ states how far the claim holds.
     attack_gradient reconstruct images from a gradient of your own model
     attack_labels   infer the labels behind a gradient of your own model
     attack_membership  infer which samples your own model was trained on
+    attack_recording   attack what one observer received in a real training
+    Recorder           records it, in a training loop of any library
+    record_rows        records which rows of a data set a client held, to score attacks
 
     audit_mechanism audit a claim about a function of an input and a random generator
     audit_outputs   audit a claim with outputs of runs on two neighbouring inputs
@@ -69,6 +72,7 @@ if TYPE_CHECKING:
     from .adapters.runner import Runner as Runner
     from .adapters.runner import watch as watch
     from .api import Run as Run
+    from .api import attack_recording as attack_recording
     from .api import open as open
     from .api import resume as resume
     from .api import run as run
@@ -95,6 +99,8 @@ if TYPE_CHECKING:
     from .defenses.defense import Defense as Defense
     from .defenses.defense import Prepared as Prepared
     from .fl.protection import Protection as Protection
+    from .fl.recording import Recorder as Recorder
+    from .fl.recording import record_rows as record_rows
     from .suites.attacking.own_model import attack_gradient as attack_gradient
     from .suites.attacking.own_model import attack_labels as attack_labels
     from .suites.attacking.own_model import attack_membership as attack_membership
@@ -108,6 +114,9 @@ _HOMES = {
     "resume": "api",
     "open": "api",
     "Run": "api",
+    "attack_recording": "api",
+    "Recorder": "fl.recording",
+    "record_rows": "fl.recording",
     "Claim": "audit.claim",
     "Unit": "audit.claim",
     "Adjacency": "audit.claim",
@@ -152,7 +161,10 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'fedassay' has no attribute {name!r}")
-    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    from .audit.parts import extras_named
+
+    with extras_named():
+        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

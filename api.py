@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .audit.parts import extras_named
 from .suites.results.outcome import EVERYTHING, Outcome
 from .suites.results.record import Record
 from .suites.results.store import Store
@@ -198,14 +199,15 @@ def run(
     cost = Cost()  # Started before torch is imported, because loading it is part of the cost of a run.
     from .suites.config.arguments import check_arguments, string_list
     from .suites.config.source import ConfigError
-    from .suites.config.suite_file import load_suite, named_changes, weak_change
-    from .suites.execution.clusters import chosen_backend
-    from .suites.execution.run import carry_out, launch
 
     # The command line checks these itself; a caller in Python gets the same errors here.
     check_arguments(
         suite, defenses=defenses, seed=seed, seeds=seeds, jobs=jobs, device=device, preset=preset, folder=folder
     )
+    from .suites.config.suite_file import load_suite, named_changes, weak_change
+    from .suites.execution.clusters import chosen_backend
+    from .suites.execution.run import carry_out, launch
+
     stated = string_list("overrides", overrides, such_as="audit.replicas=500")
     kept = string_list("only", only, such_as="attacks.loss")
     options = named_changes(seeds=seeds, device=device, **weak_change(accept_weak))
@@ -231,6 +233,50 @@ def run(
         )
         gate = carry_out(_warned(begun), progress or _display(), workers)
     return _reported(begun, gate, report)
+
+
+def attack_recording(
+    recording: str | Path,
+    *,
+    model: Any,
+    data: Any = "digits",
+    attacks: Iterable[str] = (),
+    column: int | str | None = None,
+    normalise: Mapping[str, Any] | None = None,
+    show: Callable[[str], object] = lambda line: None,
+    **options: Any,
+) -> Run:
+    """Attack what one observer received in a real training, from the folder of a ``Recorder``, and write the report.
+
+    Args:
+        recording: its folder.
+        model: the trained model, as in a suite: ``mine.py:model`` names a function ``(shape, classes)`` that returns
+            the module; a name of the catalogue, or a table of its ``part`` and options.
+        data: a data set, as in a suite, of which the truth names the clients' training rows. The other training rows
+            are non-members, and the test rows are what the adversary has.
+        attacks: names of attacks (``fedassay list attacks``); by default those that fit what was recorded.
+        column: the sensitive column of attribute attacks, by number or name; without it they are left out.
+        normalise: ``{"mean": ..., "std": ...}`` if the clients scaled their images before the model.
+        show: receives lines on what is attacked and what no attack looks at.
+        options: further arguments of ``run``, such as ``folder``, ``jobs``, and ``overrides`` of the suite that is
+            made (``"attacks.inversion.iterations=100"``).
+
+    Raises:
+        ConfigError: as ``run``; a recording that cannot be read, or model or data that do not fit it.
+
+    Example:
+        ```
+        fedassay.attack_recording("recording", model="mine.py:model", data="records.npz", folder="runs/attack")
+        ```
+    """
+    from .suites.config.recorded import recorded_suite
+
+    chosen = [attacks] if isinstance(attacks, str) else list(attacks)
+    facts = {"model": model, "data": data, "attacks": chosen, "column": column, "normalise": normalise}
+    suite, lines = recorded_suite(recording, **facts)
+    for line in lines:
+        show(line)
+    return run(suite, **options)
 
 
 def _warned(begun: "Launch") -> "Launch":
@@ -286,8 +332,10 @@ def resume(
         ClusterError: as for ``run``.
     """
     from .suites.config.arguments import check_folder
-    from .suites.execution.clusters import chosen_backend
-    from .suites.execution.run import carry_out, relaunch
+
+    with extras_named():
+        from .suites.execution.clusters import chosen_backend
+        from .suites.execution.run import carry_out, relaunch
 
     check_folder(folder)
     with chosen_backend(backend, address=address, jobs=jobs) as workers:

@@ -185,13 +185,13 @@ class OlderRounds:
     def initial(self) -> Any | None:
         """The strategy's initial parameters; None if it has none. A strategy returns them only once."""
         found = self.strategy.initialize_parameters(client_manager=self.manager)
-        return None if found is None else _record(found)
+        return None if found is None else as_record(found)
 
     def initial_of_client(self, grid: Any) -> Any:
         """Ask one client for its parameters. Raises TypeError if it has none."""
         self._register(grid)
         client = self.manager.sample(1)[0]
-        return _record(client.get_parameters(GetParametersIns({}), timeout=None, group_id=0).parameters)
+        return as_record(client.get_parameters(GetParametersIns({}), timeout=None, group_id=0).parameters)
 
     def watch(self, watcher: RoundWatcher) -> None:
         """Hook ``configure_fit`` and ``aggregate_fit``."""
@@ -200,7 +200,7 @@ class OlderRounds:
             watcher,
             configure="configure_fit",
             aggregate="aggregate_fit",
-            record=_record,
+            record=as_record,
             arrive=_sort,
         )
 
@@ -223,7 +223,7 @@ class OlderRounds:
     def aggregated(self, number: int, replies: Any) -> Any | None:
         """Return the model that the strategy computes from results and failures."""
         model, _ = self.strategy.aggregate_fit(number, *replies)
-        return None if model is None else _record(model)
+        return None if model is None else as_record(model)
 
     def frozen(self, message: Any, arrays: Any, examples: float) -> Any:
         """Return a client's result as a message."""
@@ -245,8 +245,10 @@ StrategyRounds = NewerRounds | OlderRounds
 """A strategy that a server app started. Records are ``ArrayRecord``, and a ``grid`` is a ``ProcessGrid``."""
 
 
-def _record(parameters: Any) -> Any:
-    """The arrays under the names that the older interface gives them in messages: "0", "1" and so on."""
+def as_record(parameters: Any) -> Any:
+    """Return the arrays of parameters under the names that the older interface gives them in messages: "0", "1" and so
+    on. Raises TypeError if there are none.
+    """
     if not parameters.tensors:
         raise TypeError(
             "the model must have arrays, got none: give the strategy initial_parameters, or the client get_parameters"

@@ -179,11 +179,11 @@ class LoggedData(Dataset[Any]):
 
         Of a batch in the order of reading, the last records that were read. Where workers read the records: only None.
         """
-        keys = [_numbers(row) for row in batch.detach().cpu()]
+        keys = [hash_of(row) for row in batch.detach().cpu()]
         if self._handed is not None and not self.reads:
             # Another data set may be made of the tensors, whose records are never read here.
             for number, row in enumerate(self._handed):
-                key = _numbers(row)
+                key = hash_of(row)
                 self._known[key] = None if key in self._known else number
             self._handed = None
         if keys and [one.key for one in self._read[-len(keys) :]] == keys:
@@ -219,18 +219,35 @@ class _Read:
     whole: int
 
 
-def _leaves(record: Any) -> Iterator[int]:
+def whole_numbers(record: Any) -> tuple[int, ...]:
+    """Return hashes of the parts of a record that are whole numbers or texts, such as its label."""
+    kinds = (hash_of(one) if _is_whole(one) else hash(one) if isinstance(one, str) else 0 for one in _parts(record))
+    return tuple(kinds)
+
+
+def _is_whole(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return not value.is_floating_point() and not value.is_complex()
+    return isinstance(value, int | np.integer) or (isinstance(value, np.ndarray) and value.dtype.kind in "biu")
+
+
+def _parts(record: Any) -> Iterator[Any]:
     if isinstance(record, Mapping):
         record = list(record.values())
     if isinstance(record, list | tuple):
         for one in record:
-            yield from _leaves(one)
+            yield from _parts(one)
     else:
+        yield record
+
+
+def _leaves(record: Any) -> Iterator[int]:
+    for one in _parts(record):
         with suppress(TypeError, ValueError, RuntimeError):
-            yield _numbers(record)
+            yield hash_of(one)
 
 
-def _numbers(value: Any) -> int:
+def hash_of(value: Any) -> int:
     """A hash of numbers and their shape, whatever their type."""
     array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
     return hash((array.shape, array.astype(np.float64).tobytes()))

@@ -168,7 +168,7 @@ class LoopWatch:
         norm = self._clip_norm if clip_norm is None else clip_norm
         ids, rows = self._lot or (None, None)
         received = None if total is None else self._flat(total, rows=False)
-        compared = None if rows is None else contributions(rows, received, norm)
+        compared = None if rows is None else contributions(rows, received, norm, tensors=self.layout.slices)
         if compared is not None and compared.weights is not None:
             self._weights.append(compared.weights)
         self._releases.append(
@@ -178,6 +178,7 @@ class LoopWatch:
                 received=received,
                 expected=None if compared is None else compared.expected,
                 longest=None if compared is None else compared.longest,
+                rule="" if compared is None else compared.rule,
                 clip_norm=float(norm),
                 noise_multiplier=float(self._noise_multiplier if noise_multiplier is None else noise_multiplier),
                 rows=None if rows is None else len(rows),

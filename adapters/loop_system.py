@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from ..audit.claim import Adjacency, Unit
 from ..audit.supplied.given import check_whole
 from ..checks.training_record import Plant, TrainingRecord
-from ..checks.watched_sums import contributions
+from ..checks.watched_sums import contributions, marks_of
+from ..fl.laws import clip
 from ..fl.streams import global_states, seeded
 from .logged_data import LoggedData
 from .loop import Array, LoopWatch, Vectors, _indices
@@ -139,7 +140,10 @@ class Loop(TrainingOnData):
         state, record, states = watch.state, watch.recording(), _tensors(returned)
         record = replace(
             record,
-            releases=tuple(replace(one, rest=rest) for one, rest in zip(record.releases, watch.rests, strict=True)),
+            releases=tuple(
+                replace(one, rest=rest, marks=marks)
+                for one, (rest, marks) in zip(record.releases, watch.rests, strict=True)
+            ),
             accounted=self._epsilon if account else None,
             delta=self._delta,
             drawn=tuple(watch.drawn),
@@ -239,7 +243,7 @@ class _PlayedWatch(LoopWatch):
         self._of, self._units = of, of.data.units
         self.drawn: list[int] = []
         self.held: list[int] = []
-        self.rests: list[Tensor | None] = []
+        self.rests: list[tuple[Tensor | None, Tensor | None]] = []
 
     @property
     def state(self) -> Any:
@@ -265,11 +269,13 @@ class _PlayedWatch(LoopWatch):
                 _write(array, self._of.forced[number][part])
         found = super().release(total, noised, **stated)
         left = {*self._of.apart, *(self._units if self._of.plant is not None else ())}
-        rest = None
+        rest = marks = None
+        if self._of.apart and rows is not None:
+            marks = marks_of(rows, clip(rows.double(), self._releases[-1].clip_norm))
         if left and ids is not None and rows is not None:
             others = [place for place, one in enumerate(ids) if one not in left]
             rest = contributions(rows[others], None, self._releases[-1].clip_norm).expected
-        self.rests.append(rest)
+        self.rests.append((rest, marks))
         self.held.append(0 if self._state is None else self._state.digest())
         self.drawn.append(hash((self._of.data.states, tuple(sorted(global_states().items())))))
         return found

@@ -7,8 +7,8 @@ On other records all that is a function of noised sums ends as it did: what ends
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
@@ -21,19 +21,31 @@ from torch import Tensor
 from ..audit.check import ACCOUNTED, MOVED, NEIGHBOUR, SIZE, CheckResult
 from ..audit.claim import ONE_TRAINER, Adjacency, Claim, Unit
 from ..audit.observer import GLOBAL_MODELS
-from ..checks.neighbour_runs import ReplacedRun, moved_setting, renamed, size_check, sums_on_neighbours, unit_moves
+from ..checks.neighbour_runs import (
+    UNEQUAL,
+    ReplacedRun,
+    moved_setting,
+    renamed,
+    size_check,
+    sums_on_neighbours,
+    unit_moves,
+)
 from ..checks.training_record import AccountantHistory, Movement, Plant, TrainingRecord, equal_noise
 from ..checks.watched_run import Watched, watched
-from ..checks.watched_state import differing
+from ..checks.watched_state import differing, first_difference
 from ..defenses.accounting.stated_laws import claim_from_accountant, reported_claim
 from ..defenses.defense import check_delta
 from ..fl.laws import GaussianLaw
-from .logged_data import LoggedData
+from .logged_data import LoggedData, whole_numbers
 from .runner import is_replayable
 
 _ALONE = "has one record, so it has no neighbouring data set: give two records or more"
 _SMALL = 2
 """Number of the run on other records of which all numbers are small."""
+_TRIED = 32
+"""Records that are read, at most, to find one with another label."""
+_SURPLUS = 2e-3
+"""Relative surplus of a stated epsilon over that of the history from which on it may pay for something else."""
 _ROUNDING = 0.02
 """Relative difference of the epsilons of two accountants that is rounding."""
 
@@ -47,6 +59,7 @@ class Played:
         begins, ends: numbers of all that is trained, by name, at the start and at the end; empty where not seen.
         reads: how often each record was read, by its index.
         adaptive: whether the clip norm is moved by a noised count.
+        printed: the epsilon that the accountant prints, where it was asked for.
         returned: further numbers that the function which trains returned, see ``returned_numbers``.
     """
 
@@ -55,6 +68,7 @@ class Played:
     ends: Mapping[str, Tensor]
     reads: Mapping[int, int]
     adaptive: bool = False
+    printed: float | None = None
     returned: Mapping[str, Tensor] = field(default_factory=dict)
 
 
@@ -153,7 +167,7 @@ class TrainingOnData(ABC):
         found = self._of_replaced(watched(replace(recording, moved=seen, remarks=remarks)), recording)
         # Under add/remove the claim is about data of another size, on which nothing was then seen.
         unseen = size.words if size.passed is None and self._adjacency is Adjacency.ADD_REMOVE else ""
-        unseen = sums.words if sums.passed is None and self.all_seen else unseen
+        unseen = sums.words if sums.passed is None and (self.all_seen or UNEQUAL in sums.witness) else unseen
         names = ", ".join(sorted(following)[:3])
         words = (
             f"what train returns depends on the data without noise ({names}): the claim holds only if nobody "
@@ -195,7 +209,7 @@ class TrainingOnData(ABC):
             runs = []
             for replaced in chosen:
                 places = list(range(records))
-                places[replaced] = (replaced + records // 2) % records
+                places[replaced] = self._another(replaced)
                 again = self._with_another(seed, {"places": places}, replaced, forced=forced, apart=chosen)
                 runs.append(ReplacedRun(replaced=replaced, record=again))
             words = renamed(control.record, runs, first=recording)
@@ -211,6 +225,14 @@ class TrainingOnData(ABC):
         repeated = control is not None and not differing(first.ends, control.ends)
         ends = differing(first.ends, smaller.ends) if repeated else frozenset[str]()
         return sums, size_check(recording, smaller.record, self._adjacency, ends=ends), not words
+
+    def _another(self, replaced: int) -> int:
+        """The record that takes the place of one: one with another label, if some are tried."""
+        size, data = len(self._data), LoggedData(self._data)
+        tried = [(replaced + size // 2 + further) % size for further in range(min(size - 1, _TRIED))]
+        others = [one for one in tried if one != replaced]
+        own = whole_numbers(data[replaced])
+        return next((one for one in others if whole_numbers(data[one]) != own), others[0])
 
     def _long_unit(self, seed: int, forced: Sequence[Tensor]) -> CheckResult | None:
         try:
@@ -245,7 +267,7 @@ class TrainingOnData(ABC):
         size = len(self._data)
         # Records in no lot may be public, such as those that a training holds out.
         used = range(size) if None in lots else {index for lot in lots for index in lot or ()}
-        names, looked = set[str](), False
+        names, looked, course = set[str](), False, ("", "")
         # No permutation, under which statistics of all records would stay as they are; one record alone, for which any
         # statistic is extreme; and small numbers, for which losses are.
         half = [(size + index) // 2 % size for index in range(size)]
@@ -267,13 +289,16 @@ class TrainingOnData(ABC):
                 continue
             looked = True
             if (steps := len(again.record.releases)) != len(recording.releases):
-                how = f"is {steps} instead of {len(recording.releases)} on other records{self._remedy}"
+                remedy = self._remedy(first)
+                how = f"is {steps} instead of {len(recording.releases)} on other records{remedy}"
                 # A limit of time, for one, ends each run at another step.
                 # A claim that is stated may pay for more numbers than the accountant knows.
-                certain = self._epsilon is None and self._ends_at(seed, changes, forced, steps)
+                certain = not remedy and self._ends_at(seed, changes, forced, steps)
                 certain = certain and self._ends_at(seed, {}, forced, len(recording.releases))
                 return (*moved, Movement(name="the number of steps", how=how, by_data=certain))
-            names |= differing(first.ends, again.ends)
+            if (ends := differing(first.ends, again.ends)) and not names:
+                course = first_difference(recording, again.record)
+            names |= ends
             following |= differing(first.returned, again.returned)
         if following:  # Of which times, for one, differ on the same records too.
             following -= differing(first.returned, self._play(seed, forced=forced).returned)
@@ -286,20 +311,36 @@ class TrainingOnData(ABC):
             return (*moved, unlooked) if self.all_seen else moved
         known = [one for one in moved if one.by_data]
         names -= {one.name for one in known}
-        if not names:
-            return tuple(known)
-        words = "ends with different values on different records, although all noised sums were equal"
-        certain = self._epsilon is None and self._repeats(first, forced, seed)
-        # Said once, at the last name of which results tell.
-        remedies = {sorted(names)[:3][-1]: self._remedy}
-        found = [Movement(name=one, how=words + remedies.get(one, ""), by_data=certain) for one in sorted(names)]
-        return (*known, *found)
+        return (*known, *(self._ending_otherwise(first, names, course, seed) if names else ()))
 
-    @property
-    def _remedy(self) -> str:
-        """How a check can decide that a stated epsilon leaves open, as it may pay for more than the history."""
-        words = " (leave out epsilon=, so that the claim is that of the history, and this check can decide)"
-        return words if self._epsilon is not None else ""
+    def _ending_otherwise(
+        self, first: Played, names: Collection[str], course: tuple[str, str], seed: int
+    ) -> list[Movement]:
+        """The numbers of these names, with the cause that was seen in the first run, or in its ``course``."""
+        forced, remedy = [one.released for one in first.record.releases], self._remedy(first)
+        certain = not remedy and self._repeats(first, forced, seed)
+        how = f"ends with different values on different records, although all noised sums were equal{remedy}"
+        why = {one.name: (one.cause, one.mend) for one in first.record.moved or () if one.cause}
+        found = [(one, *why.get(one, course)) for one in sorted(names)]
+        return [Movement(name=one, how=how, by_data=certain, cause=cause, mend=mend) for one, cause, mend in found]
+
+    def _remedy(self, first: Played) -> str:
+        """How a check can decide that a stated epsilon leaves open, as it may pay for more than the history; empty if
+        it does not.
+        """
+        if self._epsilon is None:
+            return ""
+        known = [first.printed or 0.0]
+        with suppress(ValueError):  # A history without a finite epsilon.
+            history = _History(first.record.ledger or ())
+            known.append(claim_from_accountant(history, delta=self._delta, adjacency=self._adjacency).epsilon)
+        if self._epsilon <= max(known) * (1 + _SURPLUS):
+            return ""
+        return (
+            f" (the stated epsilon {self._epsilon:g} may pay for more than the accountant's history, which implies "
+            f"{max(known):.4g}: leave out epsilon=, so that the claim is that of the history, and this check can "
+            "decide)"
+        )
 
     def _seeded_by_itself(self, recording: TrainingRecord, seed: int) -> tuple[Movement, ...]:
         """The noise, where a run with another seed has the same."""
@@ -377,10 +418,11 @@ def ended(name: str) -> Iterator[None]:
 
 def _replaced(recording: TrainingRecord, reads: Mapping[int, int], seed: int) -> list[int]:
     """The records that are replaced, of those in some lot, or of those that were read where lots are not known: the one
-    in most lots, and one by the seed.
+    in most lots, and one by the seed, if possible of those that some lot is without.
     """
     drawn = Counter(index for one in recording.releases for index in one.ids or ()) or Counter(reads)
-    chosen = np.random.default_rng(seed).choice(sorted(drawn)) if drawn else 0
+    some = [index for index, count in drawn.items() if count < len(recording.releases)] or drawn
+    chosen = np.random.default_rng(seed).choice(sorted(some)) if drawn else 0
     return list(dict.fromkeys([*(index for index, _ in drawn.most_common(1)), int(chosen)]))
 
 
@@ -392,7 +434,8 @@ def _comparable(one: TrainingRecord, other: TrainingRecord, *, all_seen: bool) -
     """
     pairs = list(zip(one.releases, other.releases, strict=False))
     settings = all(
-        (first.clip_norm, first.noise_multiplier, first.ids) == (second.clip_norm, second.noise_multiplier, second.ids)
+        (first.clip_norm, first.noise_multiplier) == (second.clip_norm, second.noise_multiplier)
+        and (first.ids is None or second.ids is None or sorted(first.ids) == sorted(second.ids))
         for first, second in pairs
     )
     sums = [(first.received, second.received) for first, second in pairs]

@@ -22,6 +22,11 @@ from .opacus_run import OpacusRun
 from .play_back import PlayBack, Step
 from .unwatchable import Unwatchable
 
+_UNREAD = (
+    "the training did not read records from the data that build received: let the loader's data set read data[index], "
+    "and change records there"
+)
+
 
 class Training(TrainingOnData):
     """An Opacus training that can be run with and without one unit.
@@ -147,8 +152,12 @@ class Training(TrainingOnData):
                         f"raised by train after {len(run.releases)} releases, which are kept as Training.interrupted"
                     )
                     raise
+            record = self._recording(run, ended=True)
+            printed = self._printed(record, parts) if account else None
+            accounted = printed if self._epsilon is None else self._epsilon
             return Played(
-                record=self._accounted(self._recording(run, ended=True), parts, account=account),
+                record=replace(record, accounted=accounted if account and record.ledger else None),
+                printed=printed,
                 begins=run.begins,
                 ends=run.ends,
                 reads=data.reads,
@@ -156,15 +165,12 @@ class Training(TrainingOnData):
                 adaptive=parts.adaptive,
             )
 
-    def _accounted(self, recording: TrainingRecord, parts: OpacusParts, *, account: bool) -> TrainingRecord:
+    def _printed(self, recording: TrainingRecord, parts: OpacusParts) -> float | None:
+        """The epsilon that the accountant prints; None where it cannot print one."""
         # Without history some accountants fail, and with hardly any noise they need all memory.
-        if not account or not recording.ledger:
-            return recording
-        if self._epsilon is not None:
-            return replace(recording, accounted=self._epsilon)
-        if min(noise for noise, _, _ in recording.ledger) < LEAST_NOISE:
-            return recording
-        return replace(recording, accounted=float(parts.accountant.get_epsilon(delta=self._delta)))
+        if not recording.ledger or min(noise for noise, _, _ in recording.ledger) < LEAST_NOISE:
+            return None
+        return float(parts.accountant.get_epsilon(delta=self._delta))
 
     def _built(self, data: LoggedData) -> Any:
         """What ``build`` makes; noise is calibrated once for equal arguments, as this may take longer than training."""
@@ -227,6 +233,7 @@ class Training(TrainingOnData):
             moved=moved,
             steps=run.steps,
             factors=tuple(run.factors.get(number) for number in range(len(run.releases))),
+            rates=tuple(run.rates),
             drawn=tuple(run.drawn),
             held=tuple(run.models),
             remarks=_remarks(run),
@@ -248,9 +255,7 @@ def _remarks(run: OpacusRun) -> dict[str, str]:
         found["ledger"] = "build returns neither a PrivacyEngine nor an accountant"
     if any(one.ids is None for one in run.releases):
         late = "it was not seen which records a data loader with worker processes put into its lots"
-        found["lots"] = (
-            late if run.data.ahead else "the training did not read records from the data that build received"
-        )
+        found["lots"] = late if run.data.ahead else _UNREAD
     if parts.ghost and any(one.expected is None for one in run.releases):
         found["rows"] = (
             "ghost clipping computes no per-sample gradients, and the loss function of make_private was not used"

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ..checks.training_record import Movement, Release
+from ..checks.training_record import Movement, Release, plain_name
 from ..checks.watched_state import StateWatch, Unseen, divided_by_sizes
-from ..checks.watched_sums import contributions
+from ..checks.watched_sums import contributions, marks_of
 from ..fl.layout import Layout
 from ..fl.streams import global_states, seeded
-from .logged_data import LoggedData
+from .logged_data import LoggedData, hash_of
 from .unwatchable import refuse_scaler, refuse_sharded, refuse_shares, unwrapped
 
 try:
@@ -51,7 +51,7 @@ class OpacusParts:
     @property
     def layout(self) -> Layout:
         """The names and shapes of the tensors to which the optimizer adds noise, in its order."""
-        names = {id(one): _plain_name(name) for name, one in self.model.named_parameters()}
+        names = {id(one): plain_name(name) for name, one in self.model.named_parameters()}
         held = list(self.optimizer.params)
         found = [names.get(id(one), f"tensor {number}") for number, one in enumerate(held)]
         return Layout(names=tuple(found), shapes=tuple(tuple(one.shape) for one in held))
@@ -170,11 +170,6 @@ def parts_of(built: object) -> OpacusParts:
     )
 
 
-def _plain_name(name: str) -> str:
-    """The name of a parameter without those of wrappers, of Opacus and of ``torch.compile``."""
-    return ".".join(part for part in name.split(".") if part not in ("_module", "_orig_mod"))
-
-
 def _of(found: list[Any], kind: type) -> list[Any]:
     return [one for one in found if isinstance(one, kind)]
 
@@ -210,9 +205,10 @@ class OpacusHooks:
             Ghost clipping holds no vectors: there the unit has the direction of its record's own gradient, which moves
             with the model, and these vectors' lengths.
         forced: noised sums ``(d,)`` in place of this run's own, so that its updates are those of another run.
-        apart: indices of records whose rows are left out of the rest of a sum, as planted ones are.
+        apart: indices of records whose rows are left out of the rest of a sum, as planted ones are; rows of runs with
+            such records have marks.
         held: returns a hash of all that is trained.
-        releases, drawn, models, factors: of all optimizers of a run, which share these.
+        releases, drawn, models, factors, rates: of all optimizers of a run, which share these.
         mine: the numbers of the releases of this one.
     """
 
@@ -226,6 +222,7 @@ class OpacusHooks:
     drawn: list[int] = field(default_factory=list)
     models: list[int] = field(default_factory=list)
     factors: dict[int, float] = field(default_factory=dict)
+    rates: list[tuple[float, ...]] = field(default_factory=list)
     steps: int = 0
     loose: list[Movement] = field(default_factory=list)
     mine: list[int] = field(default_factory=list)
@@ -234,6 +231,9 @@ class OpacusHooks:
     _expected: Tensor | None = None
     _rest: Tensor | None = None
     _longest: float | None = 0.0
+    _rule: str = ""
+    _marks: list[Tensor] = field(default_factory=list)
+    _inputs: list[int] = field(default_factory=list)
     _pending: tuple[Tensor, list[int]] | None = None
     _direction: Tensor | None = None
     _called: list[int] | None = field(default_factory=list)
@@ -290,6 +290,7 @@ class OpacusHooks:
     def _forget(self) -> None:
         dim = self.parts.layout.dim
         self._ids, self._rows, self._longest, self._pending, self._direction = [], 0, 0.0, None, None
+        self._rule, self._marks, self._inputs = "", [], []
         self._expected, self._rest = torch.zeros(dim, dtype=torch.float64), torch.zeros(dim, dtype=torch.float64)
 
     def _before_call(self, model: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -310,6 +311,8 @@ class OpacusHooks:
                 ids = None
         if not (torch.is_grad_enabled() and model.training):
             return
+        if self.apart and tensors:
+            self._inputs += [hash_of(row) for row in tensors[0].detach()]
         if self.data.unread and not matched:
             # Records that were read and not used: the last ones need not be those of this batch.
             ids = None
@@ -367,7 +370,10 @@ class OpacusHooks:
     def _compare(self, rows: Tensor, total: Tensor, ids: tuple[int, ...] | None, places: list[int]) -> None:
         norm = float(self.parts.optimizer.max_grad_norm)
         clipped = self.parts.clipped(rows.double())
-        found = contributions(rows, total, norm, clipped=clipped)
+        found = contributions(rows, total, norm, clipped=clipped, tensors=self.parts.layout.slices)
+        self._rule = self._rule or found.rule
+        if self.apart and found.kept is not None:
+            self._marks.append(marks_of(rows, found.kept))
         self._ids = None if self._ids is None or ids is None else [*self._ids, *ids]
         self._rows = None if self._rows is None else self._rows + len(rows)
         known = self._longest is not None and found.longest is not None
@@ -460,6 +466,9 @@ class OpacusHooks:
                 noise_multiplier=multiplier,
                 rows=self._rows,
                 longest=self._longest,
+                rule=self._rule,
+                marks=torch.cat(self._marks, dim=1) if self._marks else None,
+                inputs=tuple(self._inputs) if self.apart else None,
                 ids=None if self._ids is None else tuple(self._ids),
                 rounding=self._rounding,
             )
@@ -476,6 +485,7 @@ class OpacusHooks:
         """Compare the gradient that moves the model with the noised sum: one factor may lie between them."""
         refuse_scaler()
         self.steps += 1
+        self.rates.append(tuple(float(group["lr"]) for group in self.parts.optimizer.param_groups if "lr" in group))
         self.state.before_update()
         if not self.mine or any(one.grad is None for one in self.parts.optimizer.params):
             return

@@ -39,10 +39,12 @@ class OpacusRun:
     drawn: list[int] = field(default_factory=list)
     models: list[int] = field(default_factory=list)
     factors: dict[int, float] = field(default_factory=dict)
+    rates: list[tuple[float, ...]] = field(default_factory=list)
     ends: dict[str, Tensor] = field(default_factory=dict)
     begins: dict[str, Tensor] = field(default_factory=dict)
     _aside: dict[str, StateWatch] = field(default_factory=dict)
     _plain: list[Tensor] = field(default_factory=list)
+    _without_noise: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -89,6 +91,7 @@ class OpacusRun:
             drawn=self.drawn,
             models=self.models,
             factors=self.factors,
+            rates=self.rates,
         )
         hooks.attach()
         self.hooks.append(hooks)
@@ -99,13 +102,24 @@ class OpacusRun:
         return hash(tuple(one.digest() for one in (*(one.state for one in self.hooks), *self._aside.values())))
 
     def _before_step(self, optimizer: Any) -> None:
-        """Watch tensors that an optimizer of no other watch is about to move."""
+        """Watch tensors that an optimizer of no other watch is about to move, and name those of a watched model that
+        one without noise moves.
+        """
+        noised = [each for one in self.hooks for each in (one.parts.optimizer, one.parts.optimizer.original_optimizer)]
+        if not any(optimizer is one for one in noised):
+            moves = {id(one) for group in optimizer.param_groups for one in group["params"]}
+            for name, one in self.parts.model.named_parameters():
+                if id(one) in moves:
+                    self._without_noise[name] = type(optimizer).__name__
         watched = [*(one.parts.model for one in self.hooks), *(one.model for one in self._aside.values())]
         known = {id(tensor) for module in watched for tensor in module.parameters()} | {id(one) for one in self._plain}
         found = [one for group in optimizer.param_groups for one in group["params"] if id(one) not in known]
         if found:
             self._plain += found
-            self._watch_aside(f"{type(optimizer).__name__} {1 + len(self._aside)}", _Tensors(found))
+            name = f"{type(optimizer).__name__} {1 + len(self._aside)}"
+            self._watch_aside(name, _Tensors(found))
+            names = [f"{name}.{one}" for one, _ in self._aside[name].model.named_parameters()]
+            self._without_noise |= dict.fromkeys(names, type(optimizer).__name__)
 
     def _watch_aside(self, name: str, module: nn.Module) -> None:
         state = StateWatch(model=module, stepped=frozenset())
@@ -121,7 +135,13 @@ class OpacusRun:
         for name, state in self._aside.items():
             moved += [replace(one, name=f"{name}.{one.name}") for one in state.end()]
             self.ends.update({f"{name}.{one}": held for one, held in state.ends.items()})
-        return tuple(moved)
+        return tuple(self._explained(one) for one in moved)
+
+    def _explained(self, one: Movement) -> Movement:
+        kind = self._without_noise.get(one.name)
+        cause = f"{kind}, an optimizer that adds no noise, updates these numbers"
+        mend = "let the optimizer that make_private returned update all that is trained on records"
+        return one if kind is None or one.cause else replace(one, cause=cause, mend=mend)
 
     @property
     def steps(self) -> int:

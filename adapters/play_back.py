@@ -252,8 +252,8 @@ def compared_multiplier(
     """
     bound = math.inf if certain == 0 else 1 / certain
     if bound < claimed * (1 - _SLACK):
-        return name.at_least(min(estimate, bound), claimed, unit="sensitivities of noise", witness=shifts[0].witness)
-    return name.passes(f"{len(shifts)} units were compared; estimated {estimate:.4g}, claimed {claimed:.4g}")
+        return name.at_least(min(estimate, bound), claimed, unit="", witness=shifts[0].witness)
+    return name.passes(f"{len(shifts)} inputs were compared; estimated {estimate:.4g}, claimed {claimed:.4g}")
 
 
 def held_lengths(lengths: Sequence[float], largest: float) -> tuple[float, ...]:

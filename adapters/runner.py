@@ -13,8 +13,6 @@ from ..checks.training_record import Plant, RecordError, TrainingRecord, equal_r
 from ..checks.watched_run import Watched, watched
 from ..fl.laws import GaussianLaw
 
-_PARTS = ("claim", "law", "replayable")
-
 
 class Runner(Protocol):
     """The interface of a foreign system that can be run with and without one unit.
@@ -40,19 +38,6 @@ class Runner(Protocol):
     def run(self, member: bool, seed: int, *, plant: Plant | None = None) -> TrainingRecord:
         """Run the system and return what was recorded. ``member``: whether the planted unit takes part."""
         ...
-
-
-def is_runner(found: object) -> bool:
-    """Whether an object is a foreign system that can be run with and without a unit; the check computes none of its
-    properties.
-    """
-    return not isinstance(found, type) and callable(getattr(found, "run", None)) and not missing_parts(found)
-
-
-def missing_parts(found: object) -> list[str]:
-    """Return the members of a ``Runner`` other than ``run`` that an object lacks, without computing any of them."""
-    held = {*dir(type(found)), *getattr(found, "__dict__", {})}
-    return [name for name in _PARTS if name not in held]
 
 
 def why_not_planted(runner: Runner) -> str:

@@ -12,8 +12,17 @@ from typing import Any
 import numpy as np
 
 from ..audit.output_file import parsed_json
-from ..audit.parts import NoFile, check_name_free, check_not_shadowed, import_first_from, import_last_from_here
+from ..audit.parts import (
+    NoFile,
+    check_name_free,
+    check_not_shadowed,
+    extras_named,
+    import_first_from,
+    import_last_from_here,
+)
 from ..audit.wording import nearest
+
+_PARTS = ("claim", "law", "replayable")
 
 
 def find_function(target: str) -> Callable[..., Any]:
@@ -42,7 +51,8 @@ def find_object(target: str) -> Any:
     if not place.endswith(".py"):
         import_last_from_here()
     try:
-        module = _module_of(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        with extras_named():
+            module = _module_of(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except NoFile:
         raise
     except (Exception, SystemExit) as error:  # A user's module may raise anything on import.
@@ -55,6 +65,19 @@ def find_object(target: str) -> Any:
         known = nearest(name, [key for key in usable if not key.startswith("_")])
         raise ValueError(f"{place} has no function or system {name!r}; it has: {known}")
     return getattr(module, name)
+
+
+def is_runner(found: object) -> bool:
+    """Whether an object is a foreign system that can be run with and without a unit; the check computes none of its
+    properties.
+    """
+    return not isinstance(found, type) and callable(getattr(found, "run", None)) and not missing_parts(found)
+
+
+def missing_parts(found: object) -> list[str]:
+    """Return the members of a ``Runner`` other than ``run`` that an object lacks, without computing any of them."""
+    held = {*dir(type(found)), *getattr(found, "__dict__", {})}
+    return [name for name in _PARTS if name not in held]
 
 
 def _check_kind(target: str, found: Callable[..., Any]) -> None:

@@ -130,7 +130,8 @@ def levels_of(
 
     They are those of a true claim, or of a mechanism without any leak (``null``).
 
-    ``curve``: also the stated curve. Raises TypeError for a keyword without a known value.
+    ``curve``: also the stated curve. Raises TypeError if an estimator requires an argument for
+    which the calibration has no value.
     """
     known: dict[str, Callable[[], Any]] = {
         "delta": lambda: law.delta,

@@ -139,6 +139,8 @@ class CheckResult:
         compared, not_compared: parts of a message that were and were not compared, the latter with the reason.
         evidence: the measurement of a check that is a statistical test of the claim itself, and so may refute it.
         hook: those of the check's hooks from which a failure may come; empty for all of them.
+        cause: what causes a failure, as the runs show it; empty where they do not, and the check's likely one is named.
+        mend: what mends it; empty for what the check names.
         proposal: the two inputs that a failed comparison names (``checks.decide``), on which trials can decide what it
             means; None where it names none.
     """
@@ -155,6 +157,8 @@ class CheckResult:
     not_compared: tuple[str, ...] = ()
     evidence: "Measurement | None" = None
     hook: tuple[str, ...] = ()
+    cause: str = ""
+    mend: str = ""
     proposal: Any = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -201,7 +205,7 @@ class CheckResult:
     def _explanation(self) -> str:
         hooks = self.hook or self.check.hook
         where = " or ".join(f"`{one}`" if one.isidentifier() else f"the {one}" for one in hooks)
-        return f"{_MARK}{where}: probably {self.check.cause}; {self.check.mend}"
+        return f"{_MARK}{where}: {self.cause or f'probably {self.check.cause}'}; {self.mend or self.check.mend}"
 
 
 NOT_CLAIMED = "the claim is about"
@@ -265,6 +269,7 @@ AS_SAMPLED = Check(
     hook=_CLIPPING,
     cause="the clipping of one contribution depends on others or on earlier rounds, or a sampled lot counts it twice",
     mend="clip each contribution once, independently of all others, and add it to one sum only",
+    seen="one contribution changes a release by {}",
 )
 PARTICIPATION = Check(
     "participation as accounted",
@@ -313,6 +318,7 @@ EXTREME = Check(
     hook=_CLIPPING,
     cause="clipping fails for huge or NaN contributions, because it compares or divides infinity or NaN",
     mend="replace values that are not finite before clipping, as `torch.nan_to_num` does",
+    seen="a huge, infinite or NaN contribution changes a release by {}",
 )
 PRESENT = Check(
     "noise present",
@@ -760,7 +766,6 @@ FRESH_NOISE = Check(
     hook=("noised step",),
     cause="several steps use the same draw of noise, for example because the generator is seeded again",
     mend="use one generator for the whole training",
-    seen="noise of two steps has {}",
 )
 SHAPE = Check(
     "noise shape",
@@ -826,7 +831,7 @@ MULTIPLIER = Check(
     hook=("accountant",),
     cause="the accountant assumes more noise than the optimizer adds",
     mend="give the accountant the optimizer's noise multiplier",
-    seen="the accountant assumes {}",
+    seen="the accountant assumes a noise multiplier of {}",
 )
 ACCOUNTED = Check(
     "epsilon accounted",
@@ -854,8 +859,7 @@ NEIGHBOUR = Check(
     MOVE,
     plain="how far replacing one record changes the clipped sums of a training",
     hook=("clipped sum",),
-    cause="a record affects more than its own gradient, for example by copies, batch statistics or the preparation "
-    "of the data",
+    cause="a record enters more than once or without clipping, or changes the gradients of others",
     mend="compute each gradient from one record alone, and clip each record once",
     seen="replacing one record changes a clipped sum by {}",
 )
@@ -877,10 +881,10 @@ EFFECTIVE = Check(
     MOVE,
     NOISE,
     hook=("noised step",),
-    cause="one unit changes the release by more than the clip norm, or the noise is smaller than stated, for example "
-    "divided by the number of units",
-    mend="clip all numbers of a unit together, and scale the noise and the clip norm by the same factor",
-    seen="the release has {}",
+    cause="one record or client changes the release by more than the clip norm, or the noise is smaller than stated, "
+    "for example divided by their number",
+    mend="clip all numbers of one together, and scale the noise and the clip norm by the same factor",
+    seen="the release has a noise multiplier of {}",
 )
 PLAYED = Check("play-back")
 

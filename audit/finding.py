@@ -382,7 +382,9 @@ def _without_power(claim: Claim, measured: Measurement, weakness: Weakness) -> s
     limit = weak_beyond(claim.epsilon)
     if measured.detectable is None:
         shown = measured.epsilon_low >= claim.epsilon**2 / limit
-        return weakness.no_power or ("" if shown else weakness.unknown_power or _UNKNOWN)
+        # Of evidence from elsewhere only the number of runs is known to be too small.
+        more = _enough(claim, measured) if weakness.no_power == WEAK_TEST.no_power else ""
+        return f"{weakness.no_power}{more}" or ("" if shown else weakness.unknown_power or _UNKNOWN)
     if measured.detectable <= limit:
         return weakness.low_power
     return (
@@ -411,8 +413,13 @@ def _enough(claim: Claim, measured: Measurement) -> str:
             f"; the best attack needs {needed:,} counted runs per arm, and this attack needs more than the "
             f"{made:,} that were made"
         )
+    return enough_words(claim, needed).replace("; ", "; with the best attack, ")
+
+
+def enough_words(claim: Claim, runs: int) -> str:
+    """Return in words that so many runs per arm find a violation at the limit of a weak test."""
     limit = plain(weak_beyond(claim.epsilon))
-    return f"; about {needed:,} counted runs per arm would be enough to find a true eps of {limit}"
+    return f"; about {runs:,} counted runs per arm would be enough to find a true eps of {limit}"
 
 
 def accept_weak(finding: Finding) -> Finding:

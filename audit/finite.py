@@ -7,9 +7,14 @@ its claim, for those who cannot send such values; each finding says so, and no c
 from collections.abc import Iterable, Sequence
 
 from .check import FINITE, SIZE, CheckResult
+from .wording import counted
 
 _HOLDS = "the claim holds for"
-SIZES_SHOW = "under add/remove the sizes of the updates alone imply eps >= "
+SIZES_SHOW = "the sizes of the updates alone would show eps >= "
+_PUBLIC = (
+    "the claim takes the number of records as public: if it is secret, divide by a constant (Opacus: set "
+    "optimizer.expected_batch_size), because "
+)
 
 
 def finite_result(sent: Sequence[str], broken: Sequence[str], *, whom: str) -> CheckResult:
@@ -21,8 +26,8 @@ def finite_result(sent: Sequence[str], broken: Sequence[str], *, whom: str) -> C
         whom: who sends them, such as "clients".
     """
     if broken:
-        more = f" (and {len(broken) - 1} other inputs)" if len(broken) > 1 else ""
-        return FINITE.skipped(f"{broken[0]}{more}: {_HOLDS} {whom} that cannot send such values")
+        more = f" (and {counted(len(broken) - 1, 'other input')})" if len(broken) > 1 else ""
+        return FINITE.skipped(f"{broken[0]}{more}: {_HOLDS} {whom} that cannot cause such values")
     return FINITE.passes(f"sent: {', '.join(sent)}")
 
 
@@ -37,4 +42,4 @@ def limit_of(results: Iterable[CheckResult]) -> str:
 def limits_of(results: Sequence[CheckResult]) -> str:
     """Return ``limit_of``, and which epsilon a public number of records alone would show under add/remove."""
     sizes = [one.witness.partition(SIZES_SHOW) for one in results if one.name == SIZE and one.passed]
-    return "; ".join(filter(None, (limit_of(results), *(f"{mark}{rest}" for _, mark, rest in sizes))))
+    return "; ".join(filter(None, (limit_of(results), *(f"{_PUBLIC}{mark}{rest}" for _, mark, rest in sizes if mark))))

@@ -13,7 +13,8 @@ import pkgutil
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec
@@ -23,6 +24,25 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from .wording import nearest
+
+_OF_TRAIN = ("torch", "torchvision", "skimage", "sklearn", "lpips")
+"""Modules that the extra ``train`` installs."""
+
+
+class NotInstalled(ModuleNotFoundError):
+    """A library of an extra is not installed; the message names the command that installs it."""
+
+
+@contextmanager
+def extras_named() -> Iterator[None]:
+    """Raise NotInstalled instead of the error of an import that fails because the extra ``train`` is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _OF_TRAIN:
+            raise
+        words = f"this needs {error.name}, which is not installed: pip install '{_PACKAGE}[train]'"
+        raise NotInstalled(words, name=error.name) from None
 
 
 @cache

@@ -59,6 +59,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def listed(labels: Iterable[str]) -> str:
+    """Join the distinct labels with commas; if there are more than four, name four and count the others."""
+    # A defense audited on several seeds or federations would otherwise be listed several times.
+    unique = list(dict.fromkeys(labels))
+    return ", ".join(unique[:4]) + (f" and {len(unique) - 4} more" if len(unique) > 4 else "")
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
     """Build the ValueError for an unknown name; its message lists the known names, the most similar first."""
     return ValueError(f"{kind} must be {nearest(name, known)}, got {name!r}")

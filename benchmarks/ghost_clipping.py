@@ -6,7 +6,8 @@
 the weights. Four columns in one process: without privacy; `clipped_gradients` of this package; ghost clipping of Opacus
 (pip install opacus; left out where it is not installed); and clipped rows of the samples' gradients, 16 samples at a
 time. The columns take turns, so that the load of the machine is shared: medians of CPU seconds, and of each turn's
-ratio to this package. Memory is the peak of the whole process after the first step of each column, in this order.
+ratio to this package. Memory is the peak of the process so far, after the first step of each column,
+in this order.
 """
 
 import argparse

@@ -134,7 +134,9 @@ class _ExtremeRows:
         if words := next((one for one in self._not_finite(after) if one not in odd), ""):
             return EXTREME.failed(f"{witness}: {words}", 1.0, 0.0, unit=IN_WITNESS)
         if grown > _BEYOND:
-            words = f"{witness}: the adversary receives a number {grown:.3g} times as large as usual"
+            words = (
+                f"{witness}: the largest number that the adversary receives is {grown:.3g} times that of a usual run"
+            )
             return EXTREME.failed(words, grown, _BEYOND, unit=IN_WITNESS)
         if self.law is not None:
             allowed = abs(self.law.scale) * self.law.clip_norm * self.law.steps

@@ -118,7 +118,7 @@ def _measured(setup: ReplaySetup, own: Plan) -> CheckResult:
     if not measured:
         raise NotCheckable(
             "without a published noise distribution, this check needs Gaussian noise in the direction of a unit's "
-            "change, and it may not be Gaussian"
+            "change, and the noise may not be Gaussian"
         )
     worst = max(measured, key=lambda ratio: ratio.each)
     where = "after the last round" if last else f"in each of {worst.rounds} round{'s' * (worst.rounds != 1)}"

@@ -8,13 +8,14 @@ either differs, as by records that draw until they are content, nothing is compa
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.stats import chi2
 
 from ..audit.arrays import FloatArray
-from ..audit.check import NEIGHBOUR, SIZE, CheckResult
+from ..audit.check import CLIPPED, NEIGHBOUR, SIZE, CheckResult
 from ..audit.claim import Adjacency
 from ..audit.finite import SIZES_SHOW
 from .training_record import Release, TrainingRecord
@@ -25,6 +26,42 @@ _REPLACED = 2.0
 """Clip norms by which a sum moves, at most, where one record is replaced by another."""
 _UNCLIPPED = 10.0
 """Clip norms by which a long row moves a sum where it is not clipped: the clip of a mean lets it move by two."""
+_COMPARED, _FEW = 4096, 4
+"""Rows of a lot, at most, that are compared in any order; and the part of a lot that rows of one record stay below."""
+_PREPARED: dict[str, Any] = {
+    "cause": "the inputs of other records change too, as where features are standardised, scaled or projected by "
+    "numbers that were computed from all records",
+    "mend": "compute such numbers from public data, or with noise that the claim accounts for",
+    "hook": ("preparation of the data",),
+}
+_WEIGHTED: dict[str, Any] = {
+    "cause": "a record changes the gradients of others also in lots that do not contain it, as where weights of the "
+    "loss are computed from all records",
+    "mend": _PREPARED["mend"],
+    "hook": ("loss or model",),
+}
+_MIXED: dict[str, Any] = {
+    "cause": "a record changes the gradients of others only in lots that contain it, as where a layer, the loss or "
+    "the preparation of a batch mixes the records of a lot",
+    "mend": "replace such a layer, as BatchNorm by GroupNorm, and compute each loss from one record alone",
+    "hook": ("loss or model",),
+}
+_EITHER: dict[str, Any] = {
+    "cause": "a record changes the gradients of others, by a layer or loss that mixes the records of a lot, or by "
+    "numbers that were computed from all records, such as class weights",
+    "mend": f"{_MIXED['mend']}; {_PREPARED['mend']}",
+    "hook": ("loss or model",),
+}
+_SEVERAL: dict[str, Any] = {
+    "cause": "one record has several gradients in a lot, each of which is clipped on its own",
+    "mend": "add up or average all gradients of a record before they are clipped",
+}
+_OWN: dict[str, Any] = {
+    "cause": "no other gradient changes, so that the gradient of this record is not clipped as stated, or enters more "
+    "than once",
+    "mend": CLIPPED.mend,
+}
+UNEQUAL = "before they are clipped, while in this run the clipped ones stay equal"
 UNREACHED = "a long gradient is not clipped: call watch.lot before the loop computes the norms of its gradients"
 _SPREAD = 1e-4
 """Relative difference of factors of one run that counts as rounding."""
@@ -49,10 +86,15 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
     others, is without the replaced records.
     """
     worst, compared, moved = 0.0, 0, False
-    witness = ""
+    witness, before = "", list[CheckResult]()
     steps = _equal_steps(first, control)
     for other in others:
-        for one, again in _alike(control, other.record)[:steps]:
+        pairs = _alike(control, other.record)[:steps]
+        if (found := _others_move(pairs, other.replaced)) is not None:
+            if found.passed is False:
+                return found
+            before.append(found)
+        for one, again in pairs:
             distance, slack = _distance(one, again, "received"), _slack(one)
             if not math.isfinite(distance):
                 continue
@@ -63,7 +105,7 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
                 return NEIGHBOUR.failed(words, distance, 0.0, unit="clip norms")
             if distance > _REPLACED + slack:
                 words = f"record {other.replaced} is replaced, in the sum of step {one.step}"
-                return NEIGHBOUR.failed(words, distance, _REPLACED, unit="clip norms")
+                return NEIGHBOUR.failed(words, distance, _REPLACED, unit="clip norms", **_alone(one, again))
             if one.rest is not None and again.rest is not None and _distance(one, again, "rest") > slack:
                 words = (
                     f"record {other.replaced} is replaced, and the gradients of other records change in step {one.step}"
@@ -71,6 +113,8 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
                 return NEIGHBOUR.failed(words, _distance(one, again, "rest"), 0.0, unit="clip norms")
             if distance >= worst:
                 worst, witness = distance, f"record {other.replaced} is replaced, in the sum of step {one.step}"
+    if before:
+        return before[0]
     if not compared:
         return NEIGHBOUR.skipped(
             "runs on neighbouring data cannot be compared, because random draws, models or the number of sums differ"
@@ -85,6 +129,74 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
     return NEIGHBOUR.passes(words, worst, _REPLACED, unit="clip norms")
 
 
+def _others_move(pairs: Sequence[tuple[Release, Release]], replaced: int) -> CheckResult | None:
+    """Return a failed result if further gradients change than that of the replaced record, with the cause that inputs
+    and lots show. Return a skipped result if this is so before they are clipped only. Otherwise return None.
+    """
+    for clipped in (True, False):
+        known = [(pair, places) for pair in pairs if (places := _changed(*pair, clipped=clipped)) is not None]
+        found = [
+            (one, again, len(places)) for (one, again), places in known if len(places) > _own(one, places, replaced)
+        ]
+        if not found:
+            continue
+        one, _, most = max(found, key=lambda each: each[2])
+        words = (
+            f"{most} of {one.rows} gradients of the lot change where one record is replaced (record {replaced}, step "
+            f"{one.step})"
+        )
+        if not clipped:
+            return NEIGHBOUR.skipped(f"{words} {UNEQUAL}: {_cause(found, known, replaced)['cause']}")
+        return NEIGHBOUR.failed(words, **_cause(found, known, replaced))
+    return None
+
+
+def _own(one: Release, places: Sequence[int], replaced: int) -> int:
+    """How many of the rows that changed are of the replaced record; one at most where lots are not known."""
+    return 1 if one.ids is None else sum(one.ids[place] == replaced for place in places)
+
+
+def _cause(
+    found: Sequence[tuple[Release, Release, int]], known: Sequence[tuple[Any, Any]], replaced: int
+) -> dict[str, Any]:
+    """The cause of gradients of others that change, as the runs show it."""
+    one, again, most = max(found, key=lambda each: each[2])
+    if one.ids is None and _FEW * most <= (one.rows or 0):
+        return _SEVERAL
+    without = [id(step) for (step, _), _ in known if step.ids is not None and replaced not in step.ids]
+    there = any(id(step) in without for step, _, _ in found)
+    if without and not there:
+        return _MIXED
+    if one.inputs is not None and again.inputs is not None and len({*one.inputs} - {*again.inputs}) > 1:
+        return _PREPARED
+    return _WEIGHTED if there else _EITHER
+
+
+def _alone(one: Release, again: Release) -> dict[str, Any]:
+    """What is the cause of a sum that moves too far, if its rows are known: then no other row moves."""
+    return {} if _changed(one, again) is None else _OWN
+
+
+def _changed(one: Release, again: Release, *, clipped: bool = True) -> list[int] | None:
+    """The places of the rows of one release, before or after the clip, that the other does not have, in any order; None
+    if they are not known, or do not make up the sum.
+    """
+    if one.marks is None or again.marks is None or one.longest is None:
+        return None
+    mine, others = one.marks[int(clipped)], again.marks[int(clipped)]
+    if not bool(mine.isfinite().all() and others.isfinite().all()):
+        return None
+    sizes = torch.zeros(1) if clipped or not len(mine) else mine.abs().amax(1)
+    near = 2 * (_SLACK + 4 * one.rounding) * (one.clip_norm + sizes)
+    if max(len(mine), len(others)) <= _COMPARED:
+        moves = torch.cdist(mine, others, p=math.inf).amin(1) if len(others) else mine.abs().amax(1)
+    elif one.ids is not None and one.ids == again.ids:
+        moves = (mine - others).abs().amax(1)
+    else:
+        return None
+    return [int(place) for place in torch.nonzero(moves > near)]
+
+
 def renamed(control: TrainingRecord, others: Sequence[ReplacedRun], *, first: TrainingRecord) -> str:
     """Describe how lots name a replaced record if they do not use its index; only lots with this name moved. The result
     is empty if no record appears under another name. Arguments as in ``sums_on_neighbours``.
@@ -92,6 +204,8 @@ def renamed(control: TrainingRecord, others: Sequence[ReplacedRun], *, first: Tr
     steps = _equal_steps(first, control)
     for other in others:
         alike = _alike(control, other.record)[:steps]
+        if any(len(_changed(*pair) or ()) > 1 for pair in alike):
+            continue  # Gradients of other records move, which is no matter of names.
         held = [frozenset(one.ids or ()) for one, _ in alike]
         moved = [_distance(one, again, "received") > _slack(one) for one, again in alike]
         # A lot that holds the record may stay where it is: the gradients of both records may be short there.
@@ -99,8 +213,8 @@ def renamed(control: TrainingRecord, others: Sequence[ReplacedRun], *, first: Tr
             continue
         names = sorted(frozenset().union(*held))
         if (name := next((one for one in names if moved == [one in lot for lot in held]), None)) is not None:
-            words = f"record {other.replaced} of the data has the index {name} in watch.lot"
-            return f"{words}: pass to watch.lot the indices in the given data"
+            words = f"record {other.replaced} of the data has the index {name} in the lots"
+            return f"{words}: name records (in a loop, by watch.lot) by their indices in the given data"
     return ""
 
 
@@ -148,7 +262,9 @@ def _alike(first: TrainingRecord, other: TrainingRecord) -> list[tuple[Release, 
     for step, (one, again) in enumerate(zip(first.releases, other.releases, strict=False)):
         pairs = ((first.drawn, other.drawn), (first.held, other.held))
         same = all(a[step : step + 1] == b[step : step + 1] for a, b in pairs)
-        if not same or (one.clip_norm, one.ids) != (again.clip_norm, again.ids):
+        # Where records are known by their numbers, numbers that follow all records hide them.
+        named = one.ids is None or again.ids is None or sorted(one.ids) == sorted(again.ids)
+        if not same or not named or one.clip_norm != again.clip_norm:
             break
         if one.received is None or again.received is None:
             break

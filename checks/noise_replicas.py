@@ -61,7 +61,8 @@ def _noise(nonmember: Projections, release: GaussianRelease) -> tuple[CheckResul
 
 def seen_spacing(columns: list[FloatArray]) -> float:
     """Return the spacing of the lattice on which all rounds' projections lie, in standard deviations of the round with
-    the smallest spread; 0 if there is no lattice, or if the values are so few that discrete noise may explain them.
+    the smallest spread; 0 if the projections lie on no lattice, or if a round has so few different values that
+    discrete noise may explain them.
     """
     found = 0.0
     for column in columns:

@@ -239,8 +239,8 @@ class Sampled:
 
     @cached_property
     def counted(self) -> BoolArray:
-        """The rounds in which a row may be used, ``(R, T)``. If the observer sees which clients take part, only a
-        sample's chance to be in its client's lot counts.
+        """The rounds in which a row may be used, ``(R, T)``. If the observer sees which clients take part, a sample
+        may be used only in the rounds of its client.
         """
         around = self.around
         if not (self.visible and self.setup.claim.unit is Unit.SAMPLE):

@@ -93,6 +93,10 @@ class Release:
         noise_multiplier: noise standard deviation over ``clip_norm`` that the system states for this step, >= 0.
         rows: number of rows in the sum; None where it was not seen.
         longest: the largest L2 norm with which a row entered the sum, in clip norms; None where it is not known.
+        rule: what the sum is instead of that of the stated clipping, in words; empty where it is that, or not known.
+        marks: ``(2, rows, 3)``, projections of each row before and after the clip on fixed directions, by which rows of
+            two runs are compared; None where they were not asked for.
+        inputs: hashes of what the model was called on, one of each row; None where they were not asked for.
         ids: indices of the records in the lot, in the order of reading them; None where they were not seen.
         rounding: relative rounding of the numbers from which norms are computed, that of single precision by default.
         coarseness: absolute rounding of one coordinate, where the vectors are differences of larger numbers, >= 0.
@@ -108,6 +112,9 @@ class Release:
     noise_multiplier: Weight
     rows: _Whole = None
     longest: _Number = None
+    rule: str = ""
+    marks: Tensor | None = None
+    inputs: tuple[int, ...] | None = None
     ids: _Indices = None
     rounding: Weight = 2.0**-23
     coarseness: Weight = 0.0
@@ -168,11 +175,14 @@ class Movement:
         name: of the parameter or buffer.
         how: what was seen, in words.
         by_data: whether it is certain that data move it; False where it only was not explained.
+        cause, mend: what caused it, as the runs show it, and what mends it; empty where they do not.
     """
 
     name: str
     how: str
     by_data: bool
+    cause: str = ""
+    mend: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -189,6 +199,7 @@ class TrainingRecord:
         moved: parameters and buffers that changed without noise; None where they were not looked at.
         steps: updates of the model that were seen, noised or not.
         factors: what lies between each noised sum and the gradient of its update; None where it was not seen.
+        rates: learning rates of each update; empty where they were not seen.
         drawn, held: hashes of the states of the global generators, and of the model's numbers, at each release; empty
             where they were not seen.
         remarks: what could not be seen, and why, by the name of the check.
@@ -208,6 +219,7 @@ class TrainingRecord:
     ] = None
     steps: _Whole = None
     factors: tuple[float | None, ...] = ()
+    rates: tuple[tuple[float, ...], ...] = ()
     drawn: tuple[int, ...] = ()
     held: tuple[int, ...] = ()
     remarks: Annotated[
@@ -253,6 +265,11 @@ class TrainingRecord:
             direction = planned if release.direction is None else release.direction
             found[number] = float(direction @ (release.released.double() - release.rest.double())) / release.clip_norm
         return found
+
+
+def plain_name(name: str) -> str:
+    """Return the name of a parameter without those of wrappers, of Opacus and of ``torch.compile``."""
+    return ".".join(part for part in name.split(".") if part not in ("_module", "_orig_mod"))
 
 
 def equal_releases(one: TrainingRecord, other: TrainingRecord) -> bool:

@@ -291,7 +291,7 @@ def _multiplier(recording: TrainingRecord) -> CheckResult:
         f"noise multiplier accounted for step {release.step}, in which the system states {release.noise_multiplier:.6g}"
     )
     slack = _SLACK * release.noise_multiplier
-    return MULTIPLIER.at_most(noise, release.noise_multiplier, unit="clip norms", witness=witness, slack=slack)
+    return MULTIPLIER.at_most(noise, release.noise_multiplier, unit="", witness=witness, slack=slack)
 
 
 def _fits(accounted: list[float], recording: TrainingRecord) -> bool:

@@ -11,7 +11,7 @@ lie on the same grid. Sums between the grid's points would show through the nois
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -19,7 +19,7 @@ from scipy.special import betainc, gammaln, ndtr
 from scipy.stats import binom, chi2, kstwo, norm
 
 from ..audit.arrays import FloatArray
-from ..audit.check import FRESH_NOISE, INDEPENDENT, PRESENT, SCALE, SHAPE, Check, CheckResult
+from ..audit.check import FRESH_NOISE, IN_WITNESS, INDEPENDENT, PRESENT, SCALE, SHAPE, Check, CheckResult
 from ..audit.ledger import WATCHED
 from .false_alarms import least_result, least_scale
 from .noise_law import NoiseTable, margins
@@ -156,7 +156,11 @@ def noise_checks(recording: TrainingRecord) -> list[CheckResult]:
         return found + [name.skipped(words) for name in (FRESH_NOISE, SHAPE, INDEPENDENT)]
     if any(one.passed is False for one in found):
         # Of noise that is missing or small in places, the other tests would only repeat the same fault.
-        found.append(_fresh(noise))
+        fresh = _fresh(noise)
+        if fresh.passed is False:
+            # The test of the scale takes steps for independent: of noise that is used again it is that of one step.
+            found[1] = _scale(replace(noise, values=noise.values[:1], sums=noise.sums[:1], numbers=noise.numbers[:1]))
+        found.insert(1, fresh)
         return found + [_unlooked(name) for name in (SHAPE, INDEPENDENT)]
     return [*found, _fresh(noise), _shape(noise), _independent(noise)]
 
@@ -167,7 +171,7 @@ def _sum(release: Release) -> FloatArray | None:
 
 
 def _unlooked(name: Check) -> CheckResult:
-    return name.skipped("not looked at, because noise is missing or too small, as another check shows")
+    return name.skipped("not looked at, because noise is missing, too small or used again, as another check shows")
 
 
 def _present(noise: RunNoise) -> CheckResult:
@@ -178,14 +182,14 @@ def _present(noise: RunNoise) -> CheckResult:
     tests = len(counts) + zero.shape[1]
     for name, count, size in counts:
         if binom.sf(count - 1, size, chance) < _level(tests):
-            witness = f"numbers of {name} without noise, among {size}"
-            return PRESENT.failed(witness, count, _most(size, chance, tests), unit="numbers")
+            witness = f"{count} of {size} numbers of {name} have no noise"
+            return PRESENT.failed(witness, count, _most(size, chance, tests), unit=IN_WITNESS)
     each = zero.sum(0)
     worst, steps = int(each.argmax()), len(zero)
     if binom.sf(int(each[worst]) - 1, steps, chance) < _level(tests):
-        witness = f"steps without noise in coordinate {_where(noise, worst)}, among {steps} steps"
+        witness = f"coordinate {_where(noise, worst)} has no noise in {int(each[worst])} of {steps} steps"
         allowed = _most(steps, chance, tests)
-        return PRESENT.failed(witness, int(each[worst]), allowed, unit="steps")
+        return PRESENT.failed(witness, int(each[worst]), allowed, unit=IN_WITNESS)
     witness = f"numbers without noise, among {zero.size} in {len(counts)} tensors"
     return PRESENT.passes(witness, int(zero.sum()), _most(zero.size, chance, 1))
 
@@ -330,7 +334,7 @@ def _chance(cosines: FloatArray, size: int) -> FloatArray:
 
 
 def _repeated(witness: str, measured: float) -> CheckResult:
-    return FRESH_NOISE.failed(witness, abs(float(measured)), 0.0, unit="cosine")
+    return FRESH_NOISE.failed(f"the {witness} is {float(measured):.4g}", abs(float(measured)), 0.0, unit=IN_WITNESS)
 
 
 def _shape(noise: RunNoise) -> CheckResult:

@@ -6,6 +6,7 @@ The training runs unchanged. Of a system that follows its claim, any check fails
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor
 
@@ -19,6 +20,20 @@ from .watched_lots import ledger_checks, lot_checks
 from .watched_noise import noise_checks
 from .watched_state import movement_checks
 from .watched_sums import sum_checks
+
+_OF_A_RUN: dict[str, dict[str, Any]] = {
+    PRESENT: {
+        "hook": ("noised step",),
+        "cause": "numbers are released without noise",
+        "mend": "add noise to every number of the sum in every step",
+    },
+    SCALE: {
+        "hook": ("noised step",),
+        "cause": "the noise is smaller than noise multiplier times clip norm",
+        "mend": "add the stated noise to the sum itself, or state the smaller noise multiplier to the accountant",
+    },
+}
+"""What is said of a foreign run in place of the words for the hooks of a defense."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +69,17 @@ class Watched:
 
     @property
     def reported(self) -> str:
-        """The epsilon that the system reports, and whether the stated noise implies it, in one line; empty if none.
+        """The epsilon that is reported, and whether the accountant's history implies it, in one line; empty if none.
 
-        Other checks show whether this noise is added.
+        Other checks show whether the run follows this history.
         """
         for one in self.results:
             if one.name == ACCOUNTED and one.measured is not None:
-                right = "agrees with the stated noise" if one.passed else "too small for the stated noise"
-                return f"reported epsilon {one.measured:.4g}: {right} ({one.witness})"
+                right = "not less than" if one.passed else "less than"
+                others = any(other is not one for other in self.failed)
+                but = "; the failed checks show that this run does not keep to that history" if others else ""
+                words = f"reported epsilon {one.measured:.4g}: {right} the accountant's history implies"
+                return f"{words} ({one.witness}){but}"
         return ""
 
     @property
@@ -84,7 +102,13 @@ class Watched:
         groups: dict[object, list[CheckResult]] = {}
         for one in ordered:
             # Equal reasons, and failures of one check in several cases, stand in one line.
-            alike = one.witness if one.passed is None else one.check.cause if one.passed is False else one.words
+            alike = (
+                one.witness
+                if one.passed is None
+                else one.cause or one.check.cause
+                if one.passed is False
+                else one.words
+            )
             groups.setdefault((one.passed, alike), []).append(one)
         return [
             f"{'limited' if limit_of(group) else words[group[0].passed]}: {_folded(group)}" for group in groups.values()
@@ -139,7 +163,7 @@ def watched(recording: TrainingRecord) -> Watched:
         nothing = "the run released nothing"
         found = [replace(one, passed=None, witness=nothing, measured=None) if one.passed else one for one in found]
     # These checks are of defenses too, whose hooks a foreign training does not have.
-    found = [replace(one, hook=("noised step",)) if one.check in (PRESENT, SCALE) else one for one in found]
+    found = [replace(one, **_OF_A_RUN[one.check]) if one.check in _OF_A_RUN else one for one in found]
     rates = [rate for _, rate in recording.accounted_steps]
     unexplained = [one.words for one in found if one.name == MOVED and one.passed is None and recording.moved]
     if let_through and not finite.releases:

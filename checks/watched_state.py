@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from ..audit.check import MOVED, CheckResult
+from ..audit.wording import listed
 from ..fl.streams import seeded
-from .training_record import Movement, Release, TrainingRecord
+from .training_record import Movement, Release, TrainingRecord, plain_name
 
 _SIZES, _SAME = 3, 1e-4
 """Different sizes of lots, at least, that show whether a factor follows them, and relative rounding of factors."""
@@ -108,7 +109,7 @@ class StateWatch:
         depend = moved_by_inputs(self.model, self.inputs) if moved - parameters else frozenset()
         for name in sorted(moved - parameters):
             if name in depend:
-                how = "changed, and its value depends on the inputs"
+                how = "changed, and depends on the inputs"
                 loose = "" if name in saved else ", but is not saved with the model"
                 self._note(name, how + loose, by_data=name in saved)
         return tuple(self.found.values())
@@ -213,6 +214,31 @@ def divided_by_sizes(releases: Sequence[Release], factors: Sequence[float | None
     return [Movement(name="the noised sum", how=how, by_data=certain)]
 
 
+def first_difference(first: TrainingRecord, other: TrainingRecord) -> tuple[str, str]:
+    """Return where a run on other records, with the noised sums of the first, left its course, and what mends it."""
+    for step, (one, again) in enumerate(zip(first.rates, other.rates, strict=False)):
+        if one != again:
+            rates = f"{again[0]:.4g} instead of {one[0]:.4g}" if one and again else "another one"
+            words = f"on other records the learning rate of update {step} is {rates}"
+            return words, "set learning rates by a fixed schedule, or by noised values"
+    pairs = list(zip(first.held, other.held, strict=False))
+    apart = [number for number, (one, again) in enumerate(pairs) if one != again]
+    if not pairs or len(first.held) != len(other.held):
+        return "", ""
+    if not apart:
+        words = (
+            "the model was the same until the last step, and other values were left at the end, as where a checkpoint "
+        )
+        return (
+            f"{words}is chosen by a loss on private records",
+            "keep the last model, or choose by noised or public values",
+        )
+    return (
+        f"the model differs from step {apart[0]} on, so that something else than the noised sums follows the data",
+        "let the model follow the noised sums alone",
+    )
+
+
 def movement_checks(recording: TrainingRecord) -> list[CheckResult]:
     """Check that only noised updates changed the model."""
     if recording.moved is None:
@@ -222,9 +248,18 @@ def movement_checks(recording: TrainingRecord) -> list[CheckResult]:
         words = recording.remarks.get("moved", "no parameter and no buffer changed without noise")
         return [MOVED.passes(words)]
     certain = [one for one in recording.moved if one.by_data]
-    words = "; ".join(f"{one.name} {one.how}" for one in (certain or recording.moved)[:3])
+    shown = certain or list(recording.moved)
+    words = "; ".join(_in_words(shown, how) for how in list(dict.fromkeys(one.how for one in shown))[:3])
+    cause = next((one.cause for one in shown if one.cause), "")
     if certain:
-        return [MOVED.failed(words)]
+        return [MOVED.failed(words, cause=cause, mend=next((one.mend for one in shown if one.mend), ""))]
     # An average of noised models, for one, is no fault.
-    words += ": one run does not show whether noised numbers or the data caused this"
-    return [MOVED.skipped(words)]
+    if any(one.how.startswith("changed") for one in shown):
+        words += ": one run does not show whether noised numbers or the data caused this"
+    return [MOVED.skipped(f"{words}; {cause}" if cause else words)]
+
+
+def _in_words(moved: Sequence[Movement], how: str) -> str:
+    """Everything that moved in one way, in one clause."""
+    names = [plain_name(one.name) for one in moved if one.how == how]
+    return f"{listed(names)} {how.replace('ends with', 'end with', 1) if len(names) > 1 else how}"

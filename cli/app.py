@@ -6,6 +6,7 @@ Each command imports what it needs when it runs, so that ``--help`` and ``list``
 import math
 import shlex
 import sys
+import tomllib
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -123,40 +124,111 @@ def run(
 ) -> None:
     """Run a suite and write its report."""
     with reported_errors():
-        from ..api import _reported
-        from ..suites.config.suite_file import load_suite, named_changes, weak_change
-        from ..suites.execution.clusters import chosen_backend
-        from ..suites.execution.run import carry_out, launch
-        from ..suites.planning.budget import budget_seconds, in_budget
-        from ..suites.planning.estimate import estimate, learnt
-        from ..suites.planning.plan_text import headline, weak_attacks
-        from ..suites.results.environment import Cost
-        from .progress import progress
+        from ..suites.config.suite_file import named_changes, weak_change
 
-        options = named_changes(seeds=seeds, device=device, **weak_change(accept_weak))
-        spec, source = load_suite(
-            suite, preset=preset, overrides=tuple(set_ or ()), options=options, only=tuple(only or ())
-        )
-        command, times = shlex.join(["fedassay", *_without_output(sys.argv[1:])]), learnt()
-        cost = Cost(since=0.0)  # The whole process counts as cost of this run, from the start of Python.
-        parts, until = tuple(defense or ()), math.inf
+        loaded = {
+            "preset": preset,
+            "overrides": tuple(set_ or ()),
+            "options": named_changes(seeds=seeds, device=device, **weak_change(accept_weak)),
+            "only": tuple(only or ()),
+        }
+        workers = {"name": backend, "address": address, "jobs": jobs}
+        _carry_out(suite, loaded, workers, output, seed=seed, parts=tuple(defense or ()), budget=budget)
+
+
+def _carry_out(
+    suite: str | dict[str, Any],
+    loaded: dict[str, Any],
+    workers: dict[str, Any],
+    output: Path | None,
+    *,
+    seed: int = 0,
+    parts: tuple[str, ...] = (),
+    budget: str | None = None,
+) -> NoReturn:
+    """Run a suite, print what ``fedassay run`` prints, and end with the run's exit code. ``loaded``: arguments of
+    ``load_suite``; ``workers``: of ``chosen_backend``.
+    """
+    from ..api import _reported
+    from ..suites.config.suite_file import load_suite
+    from ..suites.execution.clusters import chosen_backend
+    from ..suites.execution.run import carry_out, launch
+    from ..suites.planning.budget import budget_seconds, in_budget
+    from ..suites.planning.estimate import estimate, learnt
+    from ..suites.planning.plan_text import headline, weak_attacks
+    from ..suites.results.environment import Cost
+    from .progress import progress
+
+    spec, source = load_suite(suite, **loaded)
+    command, times = shlex.join(["fedassay", *_without_output(sys.argv[1:])]), learnt()
+    cost = Cost(since=0.0)  # The whole process counts as cost of this run, from the start of Python.
+    until = math.inf
+    if budget is not None:
+        budget_seconds(budget)  # Refused before a cluster is started.
+    with chosen_backend(**workers) as backend:
         if budget is not None:
-            budget_seconds(budget)  # Refused before a cluster is started.
-        with chosen_backend(backend, address=address, jobs=jobs) as workers:
-            if budget is not None:
-                fitted = in_budget(spec, source, budget, times, workers=workers.at_once, seed=seed, extra=parts)
-                spec, until = fitted.spec, fitted.until
-                print_lines(f"budget {fitted.words}")
-            begun = launch(spec, source, seed=seed, extra=parts, folder=output, command=command, cost=cost, until=until)
-            print_lines(f"plan   {headline(begun.plan)}")
-            if budget is None:  # The line of the budget states the time that was expected.
-                print_lines(f"time   {estimate(begun.plan, times)}")
-            if weak := weak_attacks(begun.plan):
-                print_lines(f"weak   {weak}")
-            with resumable(begun.store.folder):
-                gate = carry_out(begun, progress(), workers)
+            fitted = in_budget(spec, source, budget, times, workers=backend.at_once, seed=seed, extra=parts)
+            spec, until = fitted.spec, fitted.until
+            print_lines(f"budget {fitted.words}")
+        begun = launch(spec, source, seed=seed, extra=parts, folder=output, command=command, cost=cost, until=until)
+        print_lines(f"plan   {headline(begun.plan)}")
+        if budget is None:  # The line of the budget states the time that was expected.
+            print_lines(f"time   {estimate(begun.plan, times)}")
+        if weak := weak_attacks(begun.plan):
+            print_lines(f"weak   {weak}")
         with resumable(begun.store.folder):
-            _close(_reported(begun, gate, True))
+            gate = carry_out(begun, progress(), backend)
+    with resumable(begun.store.folder):
+        _close(_reported(begun, gate, True))
+
+
+@app.command()
+def attack(
+    recording: Annotated[Path, typer.Argument(help="The folder of a recording (fedassay.Recorder).")],
+    model: Annotated[
+        str, typer.Option(help="The trained model: file.py:function of (shape, classes), or a name of the catalogue.")
+    ],
+    data: Annotated[
+        str,
+        typer.Option(
+            help="Data set whose training rows the truth names, and whose test rows are public: a name, a file, or a "
+            "table in TOML of its part and options."
+        ),
+    ],
+    attacks: Annotated[
+        list[str] | None, typer.Option("--attack", help="An attack to run; by default all that fit. Repeatable.")
+    ] = None,
+    column: Annotated[str | None, typer.Option(help="Sensitive column of attribute attacks: a name or number.")] = None,
+    mean_std: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            "--normalise", help="Mean and standard deviation by which clients scale images.", metavar="MEAN STD"
+        ),
+    ] = None,
+    set_: Changes = None,
+    jobs: Jobs = None,
+    device: Device = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The run's folder; by default a new one below runs/.")
+    ] = None,
+) -> None:
+    """Attack what one observer received in a recorded training, and write the report."""
+    with reported_errors():
+        from ..suites.config.recorded import recorded_suite
+        from ..suites.config.source import ConfigError
+        from ..suites.config.suite_file import named_changes
+
+        named = int(column) if column is not None and column.isdecimal() else column
+        scaled = None if mean_std is None else {"mean": mean_std[0], "std": mean_std[1]}
+        try:
+            table = tomllib.loads(f"data = {data}")["data"] if data.startswith("{") else data
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"--data {data} is no table in TOML: {error}") from None
+        facts: dict[str, Any] = {"model": model, "data": table, "attacks": attacks or (), "normalise": scaled}
+        suite, lines = recorded_suite(recording, column=named, **facts)
+        print_lines(*(f"note   {line}" for line in lines))
+        loaded = {"overrides": tuple(set_ or ()), "options": named_changes(device=device)}
+        _carry_out(suite, loaded, {"name": "local", "jobs": jobs}, output)
 
 
 @app.command()

@@ -36,82 +36,98 @@ Observer = Annotated[
 ]
 Rounds = Annotated[int, _option(help="Number of rounds that the claim covers.")]
 IndependentRuns = Annotated[
-    bool, _option("--independent-runs", help="Scores: each score comes from a separate run with independent noise.")
+    bool, _option("--independent-runs", help="For scores: each score comes from a separate run with independent noise.")
 ]
 OneRun = Annotated[
     bool,
     _option(
         "--one-run",
-        help="Scores: all scores are of canaries of one run, in which an independent fair coin included each canary.",
+        help="For scores: all scores are of canaries of one run, in which independent fair coins included canaries.",
     ),
 ]
 FixedSplit = Annotated[
     bool,
     _option(
         "--fixed-split",
-        help="Scores: all scores are of samples of one model whose members were not drawn by coins; no bound on "
+        help="For scores: all scores are of samples of one model whose members were not drawn by coins; no bound on "
         "epsilon follows.",
     ),
 ]
 Included = Annotated[
     str | None,
-    _option(metavar="COLUMN", help="Scores of one run: name of the column that says which canaries were included."),
+    _option(
+        metavar="COLUMN", help="For scores of one run: the name of the column that says which canaries were included."
+    ),
 ]
 Clusters = Annotated[
     str | None,
     _option(
         metavar="COLUMN",
-        help="Scores: several scores come from each run, which this column names. With --one-run as well, all scores "
-        "count.",
+        help="For scores: several scores come from each run, which this column names. With --one-run as well, all "
+        "scores count.",
     ),
 ]
-Higher = Annotated[bool, _option("--higher-is-member", help="Scores: a high score means member.")]
-Lower = Annotated[bool, _option("--lower-is-member", help="Scores: a low score (a loss) means member.")]
-Score = Annotated[str | None, _option(metavar="COLUMN", help="Scores: name of the column of scores, by default score.")]
+Higher = Annotated[bool, _option("--higher-is-member", help="For scores: a high score means member.")]
+Lower = Annotated[bool, _option("--lower-is-member", help="For scores: a low score (a loss) means member.")]
+Score = Annotated[
+    str | None, _option(metavar="COLUMN", help="For scores: the name of the column of scores, by default score.")
+]
 IsMember = Annotated[
     str | None,
     _option(
         "--is-member",
         metavar="COLUMN",
-        help="Scores: name of the column that says which scores are of members, by default is_member.",
+        help="For scores: the name of the column that says which scores are of members, by default is_member.",
     ),
 ]
 Member = Annotated[
-    str | None, _option(metavar="COLUMN", help="Scores: name of the column of members, by default member.")
+    str | None, _option(metavar="COLUMN", help="For scores: the name of the column of members, by default member.")
 ]
 Nonmember = Annotated[
-    str | None, _option(metavar="COLUMN", help="Scores: name of the column of non-members, by default nonmember.")
+    str | None,
+    _option(metavar="COLUMN", help="For scores: the name of the column of non-members, by default nonmember."),
 ]
 Columns = Annotated[
     str | None,
-    _option(metavar="NAMES", help="Scores in a plain .npy array: names of its columns, with commas."),
+    _option(metavar="NAMES", help="For scores in a plain .npy array: the names of its columns, with commas."),
 ]
 Estimator = Annotated[
     list[str] | None,
     _option(help="Name of an estimator ('fedassay list estimators'). Repeatable: several share alpha."),
 ]
-Threshold = Annotated[Number, _option(help="Scores: a threshold that was fixed before any score was seen.")]
-Deviation = Annotated[Number, _option(help="Scores: their true standard deviation (for the estimator z_test).")]
+Threshold = Annotated[Number, _option(help="For scores: a threshold that was fixed before any score was seen.")]
+Deviation = Annotated[Number, _option(help="For scores: their true standard deviation (for the estimator z_test).")]
 Dimension = Annotated[
-    int | None, _option(help="Cosines of canaries: number of model parameters (for the estimator one_shot).")
+    int | None, _option(help="For cosines of canaries: the number of model parameters (for the estimator one_shot).")
 ]
-Guesses = Annotated[int | None, _option(help="Scores of one run: number of guesses, fixed before any score was seen.")]
-Inputs = Annotated[tuple[str, str] | None, _option(metavar="X0 X1", help="Function: two neighbouring inputs, as JSON.")]
+Guesses = Annotated[
+    int | None, _option(help="For scores of one run: the number of guesses, fixed before any score was seen.")
+]
+Inputs = Annotated[
+    tuple[str, str] | None, _option(metavar="X0 X1", help="For a function: two neighbouring inputs, as JSON.")
+]
 Trials = Annotated[
     int | None,
-    _option(help="Function: trials per input, by default 100,000. System: runs per arm, by default planned."),
+    _option(
+        help="For a function: trials per input, by default 100,000. For a system: runs per arm, by default planned."
+    ),
 ]
 Batched = Annotated[
-    bool, _option("--batched", help="Function: one call makes many trials, and x has one row per trial.")
+    bool, _option("--batched", help="For a function: one call makes many trials, and x has one row per trial.")
 ]
-LowBits = Annotated[bool, _option("--low-bits", help="Function: audit the lowest bits of its floating-point outputs.")]
+LowBits = Annotated[
+    bool, _option("--low-bits", help="For a function: audit the lowest bits of its floating-point outputs.")
+]
 Keep = Annotated[
     Path | None,
     _option(
-        help="Function or system: folder in which every run is kept, so that the audit can be resumed or extended."
+        help="For a function or a system: the folder in which every run is kept, so that the audit can be resumed."
     ),
 ]
-Jobs = Annotated[int | None, _option("-j", "--jobs", min=1, help="Function or system: processes, by default 1.")]
+Jobs = Annotated[
+    int | None,
+    _option("-j", "--jobs", min=1, help="For a function or a system: the number of processes, by default 1."),
+]
 Seed = Annotated[int, _option(min=0, help="Seed of the trials, or of the split of the scores.")]
 Alpha = Annotated[float, _option(help="Largest probability of refuting a true claim.")]
 Json = Annotated[bool, _option("--json", help="Print JSON.")]
@@ -166,9 +182,13 @@ def audit(
     """
     given = dict(locals())
     with reported_errors():
-        from .audit_run import carry_out
+        from .audit_run import carry_out, stated_system
 
-        raise typer.Exit(carry_out(target, given))
+        if (system := stated_system(target, given)) is None:
+            raise typer.Exit(carry_out(target, given))
+        from .system_run import carry_out_replicas  # Lazy: an audit of scores or a function needs no torch.
+
+        raise typer.Exit(carry_out_replicas(target, system, given))
 
 
 System = Annotated[

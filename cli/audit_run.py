@@ -1,5 +1,6 @@
 """Carry out ``fedassay audit``: read the scores or import the function, state the claim, audit it, print the result."""
 
+import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..adapters.kept_runs import MOST_BY_DEFAULT, KeptRuns, KeptTraining, RunFailed
-from ..adapters.target import find_function, read_input, read_json
+from ..adapters.target import find_function, find_object, is_runner, missing_parts, read_input, read_json
 from ..audit.arrays import IntArray
 from ..audit.claim import Claim
 from ..audit.evidence import Design, checked_scores
@@ -68,7 +69,7 @@ def stated_claim(
     if len(given := [name for name, value in laws.items() if value is not None]) > 1:
         raise ConfigError(f"the law of a claim can be stated only once, got {' and '.join(given)}")
     if rho is not None:
-        # Loads dp-accounting and torch, which no other claim needs.
+        # Loads dp-accounting, which no other claim needs.
         from ..defenses.accounting.stated_laws import claim_from_rho
 
         return claim_from_rho(rho, **fields), assumed
@@ -154,17 +155,13 @@ Audit = tuple[Report, Callable[[], Finding]]
 
 
 def carry_out(target: str, given: Mapping[str, Any]) -> int:
-    """Audit the target under the options ``given``, print the result, and return the exit code.
+    """Audit scores or a function under the options ``given``, print the result, and return the exit code.
 
     Raises:
         ConfigError: options that contradict each other or do not fit the target, or evidence that cannot be judged.
     """
     names = ("epsilon", "delta", "mu", "rho", "noise_multiplier", "sampling_rate", "steps", "rounds")
     setting = ("unit", "adjacency", "observer")
-    if (system := _system(target, given)) is not None:
-        from .system_run import carry_out_replicas  # Lazy: an audit of scores or a function waits for no torch.
-
-        return carry_out_replicas(target, system, given)
     stated = {name: given[name] for name in (*names, *setting)}
     scores, none = is_score_file(target), {"rounds": 1}
     claim, assumed = None, dict[str, str]()
@@ -186,12 +183,14 @@ def carry_out(target: str, given: Mapping[str, Any]) -> int:
     if given["html"] is not None:
         lines = [f"plan   {report.plan}", *report.lines(finding, gate, as_json=False)]
         shown: dict[str, Any] = {"finding": finding, "attack": report.attack(), "lines": lines}
+        tested = "the scores of this file, whatever made them" if scores else "this function itself, not a simulation"
+        shown["stated_by"] = f"Stated by the options of this command; tested: {tested}."
         write_page(given["html"], target, claim, gate, as_json=given["json"], **shown)
     return gate.exit_code
 
 
-def _system(target: str, given: Mapping[str, Any]) -> "Runner | None":
-    """The foreign system that the target names, where no option states a claim or inputs: a system has its own.
+def stated_system(target: str, given: Mapping[str, Any]) -> "Runner | None":
+    """Return the foreign system that the target names, where no option states a claim or inputs: a system has its own.
 
     Raises:
         ConfigError: options that do not belong to a system.
@@ -199,8 +198,6 @@ def _system(target: str, given: Mapping[str, Any]) -> "Runner | None":
     stating = ("epsilon", "mu", "rho", "noise_multiplier", "inputs")
     if ":" not in target or is_score_file(target) or any(given[name] is not None for name in stating):
         return None
-    from .system_run import find_system  # Lazy: as above.
-
     system = find_system(target)
     if system is not None:
         check_alpha(given["alpha"])
@@ -211,6 +208,36 @@ def _system(target: str, given: Mapping[str, Any]) -> "Runner | None":
         if given["delta"] or given["rounds"] != 1:
             raise ConfigError(f"{target} is a system, which states its own claim: leave out --delta and --rounds")
     return system
+
+
+def find_system(target: str) -> "Runner | None":
+    """Return the system that ``module:name`` or ``file.py:name`` names, or that the named function without arguments
+    returns.
+
+    None for anything else, such as a mechanism. Raises ConfigError where the name cannot be imported, and for a class
+    or an object with a method ``run`` that lacks other members of a system.
+    """
+    found = with_config_errors(target, lambda: find_object(target))
+    if is_runner(found):
+        return found  # type: ignore[no-any-return]
+    made = with_config_errors(target, found) if callable(found) and _takes_nothing(found) else found
+    if is_runner(made):
+        return made  # type: ignore[no-any-return]
+    if callable(getattr(made, "run", None)):
+        lacks = " and ".join(missing_parts(made))
+        why = "it is a class: make an object of it" if isinstance(made, type) else f"it lacks {lacks}"
+        raise ConfigError(f"{target} has a method run, and is no system: {why}")
+    return None
+
+
+def _takes_nothing(found: Any) -> bool:
+    if isinstance(found, type):
+        return False
+    try:
+        inspect.signature(found).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def prepared(target: str, claim: Claim | None, assumed: Mapping[str, str], given: Mapping[str, Any]) -> Audit:

@@ -103,11 +103,13 @@ _PHRASES = {
 @contextmanager
 def reported_errors() -> Iterator[None]:
     """Print any error that a user can correct, and exit with its code; any other exception propagates unchanged."""
+    from ..audit.parts import NotInstalled, extras_named
     from ..suites.config.source import ConfigError
 
     try:
-        yield
-    except ConfigError as error:
+        with extras_named():
+            yield
+    except (ConfigError, NotInstalled) as error:
         fail(*map(str, error.args), code=_USAGE)
     except _MISTAKES as error:
         fail(_described(error), code=_USAGE)

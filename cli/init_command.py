@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import resources
+from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 from typing import Annotated
 
@@ -124,10 +125,8 @@ def _write_template(folder: Path, chosen: Sequence[str]) -> None:
     kind = chosen[0]
     texts = {OWN: _starter(f"{kind}.py.txt")}
     if kind != "scores":
-        extra = {"loop": "fedassay"}.get(kind, f"fedassay[{kind}]")
-        texts |= {_TEST: _TEST_OF_TRAINING} | {name: _starter(_FILES[name]) for name in _ON_PUSH}
-        asked = texts["requirements.txt"].replace("\nfedassay>=", f"\n{extra}>=")
-        texts["requirements.txt"] = asked.replace(", see README.md", "")
+        extra = f"fedassay[{'train' if kind == 'loop' else kind}]"
+        texts |= {_TEST: _TEST_OF_TRAINING} | {name: _starter(_FILES[name], extra) for name in _ON_PUSH}
     _refuse_files(folder, tuple(texts))
     for name, text in texts.items():
         write_whole(folder / name, text)
@@ -135,9 +134,21 @@ def _write_template(folder: Path, chosen: Sequence[str]) -> None:
     _say_next(folder, TEMPLATES[kind])
 
 
-def _starter(source: str) -> str:
+def _starter(source: str, asked: str = "fedassay[train]") -> str:
     text = (resources.files("fedassay.suites") / "starter" / source).read_text(encoding="utf-8")
-    return text.replace("{version}", __version__)
+    return text.replace("{version}", __version__).replace("{fedassay}", _requirement(asked))
+
+
+def _requirement(asked: str) -> str:
+    """The line that installs this version from its repository; while the package states none, a comment to replace."""
+    try:
+        stated = metadata("fedassay").get_all("Project-URL") or []
+    except PackageNotFoundError:
+        stated = []
+    places = dict(one.split(", ", 1) for one in stated)
+    if (repository := places.get("Repository")) is not None:
+        return f"{asked} @ git+{repository}@v{__version__}"
+    return f"# Replace this line by the one that installs your copy, such as: {asked} @ git+https://HOST/OWNER/fedassay@COMMIT"
 
 
 def _say_next(folder: Path, command: str) -> None:

@@ -211,11 +211,14 @@ class SystemFixture:
         ``options`` are those of ``fedassay.audit_replicas``.
         """
         __tracebackhide__ = True
-        from ..adapters.replicas import audit_replicas, plan_replicas
-        from ..adapters.runner import watch, why_not_planted
         from ..audit.finding import accept_weak as accepted
+        from ..audit.parts import extras_named
         from ..suites.results.outcome import judge_finding
-        from .system_run import judge_watched
+
+        with extras_named():
+            from ..adapters.replicas import audit_replicas, plan_replicas
+            from ..adapters.runner import watch, why_not_planted
+            from .system_run import judge_watched
 
         results = watch(system, seed=seed)
         checked = judge_watched(results)

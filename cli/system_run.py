@@ -1,11 +1,11 @@
 """Carry out ``fedassay watch``, and ``fedassay audit`` on a foreign system: a runner, or a function that makes one."""
 
 import hashlib
-import inspect
 import json
+import shlex
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,36 +13,18 @@ from typing import Any
 
 from ..adapters.kept_runs import default_folder, held_folder, known_verdicts, share_of, spend
 from ..adapters.replicas import KeptProjections, ReplicaPlan, audit_replicas, first_run, plan_replicas
-from ..adapters.runner import Runner, is_runner, missing_parts, watch, why_not_planted
-from ..adapters.target import find_object
+from ..adapters.runner import Runner, watch, why_not_planted
 from ..audit.finding import Finding, accept_weak
 from ..audit.wording import counted, duration, plain
 from ..checks.watched_run import Watched, folded_names
 from ..suites.config.source import ConfigError
 from ..suites.results.outcome import FAIL, INCONCLUSIVE, OK, Outcome, judge_finding
+from .audit_run import find_system
 from .console import print_lines
 from .errors import exit_code, fail, with_config_errors, word
 from .printing import write_page
 
-
-def find_system(target: str) -> Runner | None:
-    """Return the system that ``module:name`` or ``file.py:name`` names, or that the named function without arguments
-    returns.
-
-    None for anything else, such as a mechanism. Raises ConfigError where the name cannot be imported, and for a class
-    or an object with a method ``run`` that lacks other members of a system.
-    """
-    found = with_config_errors(target, lambda: find_object(target))
-    if is_runner(found):
-        return found  # type: ignore[no-any-return]
-    made = with_config_errors(target, found) if callable(found) and _takes_nothing(found) else found
-    if is_runner(made):
-        return made  # type: ignore[no-any-return]
-    if callable(getattr(made, "run", None)):
-        lacks = " and ".join(missing_parts(made))
-        why = "it is a class: make an object of it" if isinstance(made, type) else f"it lacks {lacks}"
-        raise ConfigError(f"{target} has a method run, and is no system: {why}")
-    return None
+_BY_SYSTEM = "Stated by this system; tested: its own runs, not a simulation of it."
 
 
 def carry_out_watch(target: str, *, seed: int, as_json: bool, html: Path | None = None) -> int:
@@ -62,10 +44,12 @@ def carry_out_watch(target: str, *, seed: int, as_json: bool, html: Path | None 
         text = json.dumps({"target": target, "checks": checks, "exit_code": gate.exit_code}, indent=1)
         print_lines(*text.split("\n"))
     else:
-        print_lines(*results.lines(), *_reported(results), f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
+        shown = [*_claimed(system), *results.lines(), *_reported(results)]
+        print_lines(*shown, f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
     if html is not None:
         lines = [*results.lines(), *_reported(results)]
-        write_page(html, target, system.claim, gate, checks=_outcomes(results), lines=lines, as_json=as_json)
+        shown: dict[str, Any] = {"checks": _outcomes(results), "lines": lines, "stated_by": _BY_SYSTEM}
+        write_page(html, target, system.claim, gate, as_json=as_json, **shown)
     return gate.exit_code
 
 
@@ -89,8 +73,13 @@ def judge_watched(results: Watched) -> Outcome:
 
 def carry_out_replicas(target: str, system: Runner, given: Mapping[str, Any]) -> int:
     """Judge the claim of a system by replicas, print the finding, and return the exit code."""
-    (_ignored if given["json"] else print_lines)("watch  one run with its checks, and its repeats on other records")
-    seen = with_config_errors(target, lambda: watch(system, seed=given["seed"]))
+    lines = [*_claimed(system), "watch  one run with its checks, and its repeats on other records"]
+    (_ignored if given["json"] else print_lines)(*lines)
+    try:
+        seen = with_config_errors(target, lambda: watch(system, seed=given["seed"]))
+    except KeyboardInterrupt as error:
+        way_on = f"before any run that is kept; start again with: {_command(target, given)}"
+        fail(f"{word(error)} {way_on}", code=exit_code(error))
     if reason := "a check failed" if seen.failed else with_config_errors(target, lambda: why_not_planted(system)):
         return _carry_out(target, system, given, seen, f"no runs: {reason}", None)
     with ExitStack() as held:
@@ -132,7 +121,7 @@ def _carry_out(
     show(*found, f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
     if given["html"] is not None:
         lines = [*_reported(seen), f"plan   {planned}", *found]
-        shown: dict[str, Any] = {"finding": finding, "checks": _outcomes(seen), "lines": lines}
+        shown = {"finding": finding, "checks": _outcomes(seen), "lines": lines, "stated_by": _BY_SYSTEM}
         write_page(given["html"], target, system.claim, gate, as_json=given["json"], **shown)
     return gate.exit_code
 
@@ -141,14 +130,15 @@ def _carry_out(
 class _KeptAudit:
     """The plan of an audit whose runs are kept in the file ``path``.
 
-    ``seconds``: wall time of one run; ``spend``: notes that the verdict was given, which costs its part of
-    ``total_alpha``.
+    ``seconds``: wall time of one run; ``command``: continues an audit that was stopped; ``spend``: notes that the
+    verdict was given, which costs its part of ``total_alpha``.
     """
 
     plan: ReplicaPlan
     path: Path
     runs: KeptProjections
     seconds: float
+    command: str
     total_alpha: float
     spend: Callable[[], None]
 
@@ -173,12 +163,15 @@ class _KeptAudit:
         options: dict[str, Any] = {"runs": given["trials"], "accept_weak": given["accept_weak"]}
         plan = plan_replicas(system, alpha=share, seed=given["seed"], **options)
         found: dict[str, Any] = {"total_alpha": given["alpha"], "spend": partial(spend, verdicts, look)}
+        found["command"] = _command(target, given)
         return cls(plan=plan, path=path, runs=runs, seconds=first.seconds, **found)
 
     @property
     def way_on(self) -> str:
-        """How to go on after the audit was stopped."""
-        return f"Finished runs are kept in {self.path.parent}; repeat the command to continue"
+        """What was done when the audit was stopped, and how to go on."""
+        total = 2 * self.plan.runs
+        done = f"{total - len(self.runs.missing(self.plan.runs))} of at most {total} runs are done"
+        return f"{done} and kept in {self.path.parent}; go on with: {self.command}"
 
     def lines(self, jobs: int) -> list[str]:
         """Return lines about the time and the place of the runs."""
@@ -248,11 +241,17 @@ def _reported(seen: Watched) -> list[str]:
     return [f"report {seen.reported}"] if seen.reported else []
 
 
-def _takes_nothing(found: Any) -> bool:
-    if isinstance(found, type):
-        return False
-    try:
-        inspect.signature(found).bind()
-    except (TypeError, ValueError):
-        return False
-    return True
+def _claimed(system: Runner) -> list[str]:
+    """The claim that is judged; nothing where none can be stated, as of a training that adds no noise."""
+    with suppress(Exception):
+        return [f"claim  {system.claim.describe()}"]
+    return []
+
+
+def _command(target: str, given: Mapping[str, Any]) -> str:
+    """The command that makes the same audit."""
+    usual = {"seed": 0, "trials": None, "alpha": 0.05, "jobs": None, "keep": None}
+    words = ["fedassay", "audit", target]
+    for name, default in usual.items():
+        words += [f"--{name}", str(given[name])] if given[name] != default else []
+    return shlex.join(words + ["--accept-weak"] * bool(given["accept_weak"]))

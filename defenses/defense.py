@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Real
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from ..audit.claim import NOT_PROVABLE, PROVABLE, Adjacency, Claim, Unit, Value
 from ..audit.observer import UPLOADS
 from ..fl.fields import check_fields, check_positive
-from ..fl.plan import Plan
-from ..fl.protection import Protection
+
+if TYPE_CHECKING:  # The accounting imports this file, and needs no torch.
+    from ..fl.plan import Plan
+    from ..fl.protection import Protection
 
 _LEAST_EPSILON, _MOST_EPSILON = 1e-6, 1e12
 _BOUNDS = (1e-12, 1e12)
@@ -30,7 +32,7 @@ class Prepared:
             paper's own formula does not compose.
     """
 
-    protection: Protection
+    protection: "Protection"
     claims: tuple[Claim, ...]
     spending: Mapping[str, Callable[[int], float]] = field(default_factory=dict)
 
@@ -62,7 +64,7 @@ class DefensePart:
 class Defense(DefensePart, ABC):
     """The base class of defenses of a federation of clients (horizontal federated learning)."""
 
-    def prepare(self, plan: Plan) -> Prepared:
+    def prepare(self, plan: "Plan") -> Prepared:
         """Calibrate the protection to the federation's public plan, and state its privacy claims.
 
         Raises:

@@ -249,7 +249,7 @@ class CanarySet(Canaries):
     Args:
         unit: SAMPLE (rows of ``client``'s gradients), CLIENT or REPORT (as many additional clients).
         length: raw norm of each row.
-        dim: coordinates of the model, of which the last m are inert weights.
+        dim: coordinates of the model, of which the last m are inert (unused) weights.
         coins: (m,) booleans, true where the canary is included. Attacks never get them.
         replaced: whether an excluded canary sends its row with the opposite sign (replace-one) or no row (add/remove).
     """

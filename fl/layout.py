@@ -49,7 +49,7 @@ class Layout:
     def slices(self) -> dict[str, slice]:
         """The slice of each layer in the flat vector, by layer name.
 
-        ``inert`` is last where there are inert weights.
+        ``inert`` is last where there are inert (unused) weights.
         """
         ends = list(accumulate(math.prod(shape) for shape in self.shapes))
         slices = {name: slice(low, high) for name, low, high in zip(self.names, [0, *ends[:-1]], ends, strict=True)}
@@ -79,7 +79,7 @@ class Layout:
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """Split flat parameter vectors ``(..., dim)`` into the model's layers by name.
 
-        Each has shape ``(..., *shape)``; inert weights are left out.
+        Each has shape ``(..., *shape)``; inert (unused) weights are left out.
 
         Raises:
             ValueError: if the last dimension is not ``dim``.

@@ -21,16 +21,20 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
 
-_NUMPY_DTYPES: dict[torch.dtype, type[np.float32] | type[np.float64]] = {
-    torch.float32: np.float32,
-    torch.float64: np.float64,
+if TYPE_CHECKING:  # Audits of functions seed generators, and need no torch.
+    import torch
+
+_NUMPY_DTYPES: dict[str, type[np.float32] | type[np.float64]] = {
+    "None": np.float32,
+    "torch.float32": np.float32,
+    "torch.float64": np.float64,
 }
 _FIELDS = ("seed", "replicate", "arm", "round", "client", "step")
 
@@ -120,26 +124,30 @@ class _Key(ISeedSequence):
         return np.frombuffer(self.digest, dtype="<u8").astype(np.uint64)
 
 
-def normal(rng: np.random.Generator, shape: tuple[int, ...], *, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def normal(rng: np.random.Generator, shape: tuple[int, ...], *, dtype: "torch.dtype | None" = None) -> "torch.Tensor":
     """Draw standard normal numbers as a tensor of the given shape on the CPU.
 
-    dtype: torch.float32 or torch.float64, else ValueError.
+    dtype: torch.float32 (the default) or torch.float64, else ValueError.
     """
+    import torch
+
     return torch.from_numpy(rng.standard_normal(tuple(shape), dtype=_numpy_dtype(dtype)))
 
 
-def uniform(rng: np.random.Generator, shape: tuple[int, ...], *, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def uniform(rng: np.random.Generator, shape: tuple[int, ...], *, dtype: "torch.dtype | None" = None) -> "torch.Tensor":
     """Draw uniform numbers in [0, 1) as a tensor of the given shape on the CPU.
 
-    dtype: torch.float32 or torch.float64, else ValueError.
+    dtype: torch.float32 (the default) or torch.float64, else ValueError.
     """
+    import torch
+
     return torch.from_numpy(rng.random(tuple(shape), dtype=_numpy_dtype(dtype)))
 
 
-def _numpy_dtype(dtype: torch.dtype) -> type[np.float32] | type[np.float64]:
-    if dtype not in _NUMPY_DTYPES:
+def _numpy_dtype(dtype: "torch.dtype | None") -> type[np.float32] | type[np.float64]:
+    if str(dtype) not in _NUMPY_DTYPES:
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
-    return _NUMPY_DTYPES[dtype]
+    return _NUMPY_DTYPES[str(dtype)]
 
 
 def _index(field: str, number: int) -> int:
@@ -155,33 +163,52 @@ def _index(field: str, number: int) -> int:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed the global generators of Python, NumPy and PyTorch inside the context, and restore their states afterwards.
+    """Seed the global generators of Python, NumPy and PyTorch (where it is installed) inside the context, and restore
+    their states afterwards.
 
     ``seed`` is in [0, 2**32). Generators of GPUs are seeded too, and restored where a GPU is in use before.
     """
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    gpus = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-    with torch.random.fork_rng(devices=gpus):
+    with _seeded_torch(seed):
         try:
             random.seed(seed)
             np.random.seed(seed)  # noqa: NPY002
-            _seed_torch(seed)
             yield
         finally:
             random.setstate(python)
             np.random.set_state(legacy)  # noqa: NPY002
 
 
-def _seed_torch(seed: int) -> None:
-    if torch.accelerator.is_available():
-        torch.manual_seed(seed)
-    else:
-        # torch.manual_seed would write down the whole call stack each time, for GPUs that might be set up later.
-        torch.default_generator.manual_seed(seed)
+@contextmanager
+def _seeded_torch(seed: int) -> Iterator[None]:
+    if not _has_torch():
+        yield
+        return
+    import torch
+
+    gpus = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=gpus):
+        if torch.accelerator.is_available():
+            torch.manual_seed(seed)
+        else:
+            # torch.manual_seed would write down the whole call stack each time, for GPUs that might be set up later.
+            torch.default_generator.manual_seed(seed)
+        yield
+
+
+@cache
+def _has_torch() -> bool:
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError:
+        return False
+    return True
 
 
 def global_states() -> dict[str, bytes]:
     """Return the states of the global generators of Python, NumPy and PyTorch, each as bytes that can be compared."""
+    import torch
+
     return {
         "Python": marshal.dumps(random.getstate()),
         "NumPy": _bytes(np.random.get_state()),  # noqa: NPY002

@@ -203,7 +203,7 @@ class Task:
         exchangeable: which outsiders are distributed like a client's own samples, as the partition states.
         warm_start: the server's own public data, on which it trains the initial model; None: the model is drawn.
         label_scale: the unit of each label of a regression (see ``Dataset``); empty: 1.
-        first_model: (d,) without inert weights, the model of the first round that a preparation of the data gives;
+        first_model: (d,) without unused weights, the model of the first round that a preparation of the data gives;
             None: it is drawn, or trained by the warm start.
         options: of the algorithm, which a preparation of the data replaces.
         columns: of rows of a table, the name of each column and the number of its features; empty: not known.

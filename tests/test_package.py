@@ -5,11 +5,15 @@ import importlib
 import subprocess
 import sys
 import tomllib
+import zipfile
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 import fedassay
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(fedassay.__file__).resolve().parent
 NO_PART = {"tests", "build", "dist", "benchmarks", "docs", "runs"}
@@ -87,8 +91,6 @@ LISTS = (
         ("torch numpy pandas sklearn matplotlib joblib", IMPORTS, ()),
         ("torch numpy pandas joblib", "", ("--help", "run --help", "--version", "list metrics")),
         ("torch scipy pandas pydantic", LISTS, ()),
-        ("torch", "", ("schema result", "schema claim")),
-        ("torch", "", ("compare {run} {run}", "gate {run}", "report {run} --md {here}/page.md")),
         ("torch pandas sklearn matplotlib", "", ("audit {here}/own.py:coin --epsilon 1 --inputs 0 1 --trials 2000",)),
     ],
 )
@@ -100,6 +102,106 @@ def test_nothing_waits_for_libraries_that_it_does_not_use(heavy, code, commands,
         told += "from typer.testing import CliRunner\nfrom fedassay.cli.app import app\n"
         told += f"for words in {words}:\n    assert CliRunner().invoke(app, words).exit_code == 0, words\n"
     assert python(f"{told}print(*[name for name in {heavy.split()} if name in sys.modules])") == []
+
+
+INSTALL = "pip install 'fedassay[train]'"
+WITHOUT_TORCH = {
+    "--help": 0,
+    "list defenses": 0,
+    "schema result": 0,
+    "schema claim": 0,
+    "audit {here}/own.py:coin --epsilon 1 --inputs 0 1 --trials 2000 --html {here}/audit.html": 0,
+    "audit {here}/own.py:coin --epsilon .2 --inputs 0 1 --trials 500 --keep {here}/kept --jobs 2": 10,
+    "audit {here}/own.py:coin": 2,  # It states no claim.
+    "audit {here}/scores.csv --one-run --higher-is-member --epsilon 1 --html {here}/scores.html": 10,
+    "epsilon --delta 1e-5 --noise-multiplier 1 --rounds 10": 0,
+    "epsilon --delta 1e-5 --history {here}/state.json": 0,
+    "compare {run} {run}": 0,
+    "gate {run} --junit {here}/junit.xml --summary {here}/summary.md": 0,
+    "report {run} --html {here}/a.html --md {here}/a.md --latex {here}/a.tex --figures {here}/f --pack {here}/pack": 0,
+    "site {run} -o {here}/site": 0,
+}
+"""Command -> its exit code."""
+WITH_TORCH = (
+    "run quick",
+    "plan quick",
+    "resume {run}",
+    "watch {here}/own.py:coin",
+    "doctor",
+    "check fedavg",
+    "list models",
+    "init {here}/new",
+    "epsilon --delta 1e-5 --history {here}/state.pt",
+)
+ABSENT = """
+import sys
+import fedassay
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from typer.testing import CliRunner
+from fedassay.cli.app import app
+
+for command, code in works.items():
+    done = CliRunner().invoke(app, command.split())
+    assert done.exit_code == code, (command, done.exit_code, done.output, done.exception)
+    assert install not in done.output, command
+for command in needing:
+    done = CliRunner().invoke(app, command.split())
+    assert done.exit_code == 2, (command, done.exit_code, done.output, done.exception)
+    assert install in done.stderr.splitlines()[-1], (command, done.output)
+assert fedassay.open(run).gate().exit_code == 0
+names = {name: lambda name=name: getattr(fedassay, name) for name in fedassay.__all__}
+for name, call in {**names, "run()": fedassay.run, "resume()": lambda: fedassay.resume(run)}.items():
+    try:
+        call()
+    except ImportError as error:
+        assert install in str(error), (name, error)
+        print(name)
+"""
+
+
+@cache
+def base_distributions():
+    """The distributions of an installation without extras: the dependencies, and theirs."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found, left = {"fedassay"}, list(project["dependencies"])
+    while left:
+        one = Requirement(left.pop())
+        if canonicalize_name(one.name) not in found and (one.marker is None or one.marker.evaluate({"extra": ""})):
+            found.add(canonicalize_name(one.name))
+            left += metadata.requires(one.name) or []
+    return found
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not (ROOT / "pyproject.toml").is_file(), reason="an installed wheel has no pyproject.toml")
+def test_the_declared_dependencies_are_enough_for_what_needs_no_training_and_the_rest_names_its_extra(
+    finished, tmp_path
+):
+    (tmp_path / "own.py").write_text(COIN, encoding="utf-8")
+    (tmp_path / "scores.csv").write_text("member,nonmember\n" + "1,0\n" * 50, encoding="utf-8")
+    (tmp_path / "state.json").write_text('{"history": [[3.0, 0.2, 50]]}', encoding="utf-8")
+    with zipfile.ZipFile(tmp_path / "state.pt", "w"):
+        pass
+    absent = {
+        name
+        for name, owners in metadata.packages_distributions().items()
+        if not {canonicalize_name(one) for one in owners} & base_distributions()
+    }
+    assert {"torch", "torchvision", "sklearn", "skimage", "lpips", "pytest"} <= absent
+    place = {"run": finished.folder, "here": tmp_path}
+    works = {command.format(**place): code for command, code in WITHOUT_TORCH.items()}
+    needing = [command.format(**place) for command in WITH_TORCH]
+    given = f"absent, works, needing, run, install = {(absent, works, needing, str(finished.folder), INSTALL)}\n"
+    failed = set(python(given + ABSENT))
+    assert failed >= {"audit_many_units", "watch", "Suite", "run()", "resume()"}
+    free = {"audit_mechanism", "audit_outputs", "audit_scores", "audit_one_run", "Claim", "Function", "epsilon", "open"}
+    assert free <= set(fedassay.__all__) - failed
 
 
 @pytest.mark.processes
@@ -164,6 +266,7 @@ def test_type_checkers_see_the_names_at_the_root():
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.level
         for alias in node.names
+        if alias.asname
     }
     assert seen == fedassay._HOMES
 

@@ -32,8 +32,8 @@ class Imprint(ImageAttack):
     bin.
 
     For n images and k bins of equal mass the expected share of images that are alone is ``(1 - 1/k)^(n - 1)``; the
-    others are blends. There is no search and no model of noise: each bin is used as it is. It assumes one local step:
-    weights that change between steps move the bins.
+    others are blends. There is no search and no model of noise: each bin is used as it is. The attack assumes that
+    each client takes one local step, because weights that change between steps move the bins.
     """
 
     tasks: ClassVar[tuple[str, ...]] = TASKS

@@ -180,7 +180,7 @@ class Cosine:
 
     @cached_property
     def directions(self) -> Tensor:
-        """The uploads scaled to unit length, without inert weights, ``(n, model_dim)``."""
+        """The uploads scaled to unit length, without inert (unused) weights, ``(n, model_dim)``."""
         kept = self.gradients[:, : self.network.layout.model_dim]
         directions: Tensor = kept / torch.linalg.vector_norm(kept, dim=1, keepdim=True)
         return directions

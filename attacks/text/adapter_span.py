@@ -126,6 +126,6 @@ def _span_of_rounds(network: Network, rounds: Sequence[LabelLots], name: str, cl
     if length >= width - 1:
         raise Undefined(
             f"texts of {length} tokens have as many positions as attention has inputs ({width}, of which a layer norm "
-            "fixes one), so their gradient spans everything"
+            "fixes one), so that every token lies in the span of their gradient"
         )
     return span_of(torch.cat(rows), length)

@@ -67,8 +67,8 @@ def _recovered(network: Network, model: Tensor, gradient: Tensor, names: list[st
     # A layer norm takes one direction away.
     if size * length >= width - 1:
         raise Undefined(
-            f"{size} texts of {length} tokens have as many positions as attention has inputs ({width}, of which a "
-            "layer norm fixes one), so their gradient spans everything; attack smaller lots or a wider model"
+            f"{size} texts of {length} tokens have {size * length} positions, and the attack needs fewer than "
+            f"{width - 1} (the width {width} less one, which a layer norm fixes); attack smaller lots or a wider model"
         )
     spans = {name: span_of(layers[f"{name}.weight"], size * length) for name in names}
     return texts_in_spans(network, model, spans, size)

@@ -26,7 +26,7 @@ Counts_co = TypeVar("Counts_co", bound=tuple[Any, ...], covariant=True)
 
 
 class Counted(NamedTuple, Generic[Counts]):
-    """The counts in ``n0`` runs without and ``n1`` runs with the unit, and the level of the test that uses them."""
+    """The counts of an event in ``n0`` runs without and ``n1`` runs with the unit, and the level of their test."""
 
     out: Counts
     within: Counts

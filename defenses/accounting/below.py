@@ -41,7 +41,7 @@ class LossPair:
     share: float = 1.0
 
     def swapped(self) -> "LossPair":
-        """Return the pair with the two inputs exchanged."""
+        """Return the pair of losses with the roles of the two inputs exchanged."""
         return LossPair(self.other, self.one, self.releases, self.share)
 
 

@@ -15,6 +15,7 @@ squares: ten layers at eps 1 and delta 1e-6 each are jointly 5.43 at delta 1e-5 
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import dp_accounting
 import numpy as np
@@ -23,10 +24,12 @@ from scipy.optimize import brentq
 from ...audit.claim import Adjacency
 from ...audit.curve import GaussianCurve, ProfileCurve, delta_from_mu, epsilon_from_mu, mu_from_epsilon
 from ...fl.fields import check_positive
-from ...fl.sampling import Full, Poisson, Sampling
 from ..defense import check_budget, check_delta, check_whole
 from .accountant import Method, compose, epsilon_of, gaussian_steps, sensitivity
 from .pld import many_curve, many_epsilon
+
+if TYPE_CHECKING:
+    from ...fl.sampling import Sampling
 
 _INTERVAL = 1e-3
 _TOLERANCE = 1e-4
@@ -213,13 +216,15 @@ def gaussian_curve(*, noise: float, releases: int) -> GaussianCurve:
     return GaussianCurve(mu=math.sqrt(releases) / noise)
 
 
-def poisson_rate(what: str, rule: Sampling) -> float:
+def poisson_rate(what: str, rule: "Sampling") -> float:
     """Return the rate of the Poisson sampling that ``rule`` describes; return 1 if the rule draws all samples or
     clients.
 
     Raises:
         ValueError: for any other rule, whose accounting differs (fixed-size sampling is not Poisson sampling).
     """
+    from ...fl.sampling import Full, Poisson  # Lazy: the accounting needs no torch.
+
     if isinstance(rule, Poisson):
         return rule.probability
     if isinstance(rule, Full):

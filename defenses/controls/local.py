@@ -1,4 +1,4 @@
-"""Faults of local randomisers, which leak more than their pure epsilon, and unusual correct ones with densities."""
+"""Faulty local randomisers, which leak more than their pure epsilon, and unusual correct randomisers with densities."""
 
 import math
 from abc import ABC, abstractmethod

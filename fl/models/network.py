@@ -27,7 +27,7 @@ from ..layout import Layout
 from ..objective import CLASSIFICATION, NEXT_TOKEN, OBJECTIVES, SEGMENTATION, Objective, objective_of
 from .admission import BATCH_NORM, batch_norms
 from .gradients import SampleLoss, Weigh, clipped_sum_of, differentiable_twice, is_mapped, report_loop, sample_rows
-from .layers import LayerChain, Normalisation, SeededModel, dropout_of, planted
+from .layers import Normalisation, SeededModel, dropout_of, planted
 from .sample_gradients import is_known, lot_gradients, sample_gradients
 from .sample_gradients import logits as known_logits
 from .small_models import (
@@ -295,13 +295,8 @@ class Network:
 
         ``images``: ``(n, k, c, h, w)``.
 
-        Mean and (biased) variance per channel, ``(n, 2, channels)`` for each batch norm; differentiable. Raises
-        ValueError for a model that is not a chain of layers.
+        Mean and (biased) variance per channel, ``(n, 2, channels)`` for each batch norm; differentiable.
         """
-        if not isinstance(self.module, LayerChain):
-            raise ValueError(
-                f"the statistics of batch norm are known for a chain of layers only; model {self.model} is none"
-            )
         of_lots: tuple[Tensor, ...] = vmap(self._statistics, in_dims=(None, 0))(params, images)
         return of_lots
 
@@ -446,16 +441,19 @@ class Network:
         return (self.losses(params, images, labels, dropout) * weights).sum()
 
     def _statistics(self, params: Tensor, images: Tensor) -> tuple[Tensor, ...]:
-        layers, features, found = self.layout.unflatten(params), images, list[Tensor]()
-        # Layer by layer, because the statistics are those of each batch norm's input.
-        for name, layer in self.module.named_children():
-            if isinstance(layer, BATCH_NORM):
-                variance, mean = torch.var_mean(features, (0, *range(2, features.ndim)), correction=0)
-                found.append(torch.stack([mean, variance]))
-            own = {
-                full.removeprefix(f"{name}."): value for full, value in layers.items() if full.startswith(f"{name}.")
-            }
-            features = functional_call(layer, own, (features,))
+        found = list[Tensor]()
+
+        def keep(layer: nn.Module, given: tuple[Tensor, ...]) -> None:
+            variance, mean = torch.var_mean(given[0], (0, *range(2, given[0].ndim)), correction=0)
+            found.append(torch.stack([mean, variance]))
+
+        norms = [layer for layer in self.module.modules() if isinstance(layer, BATCH_NORM)]
+        hooks = [norm.register_forward_pre_hook(keep) for norm in norms]
+        try:
+            self.logits(params, images)
+        finally:
+            for hook in hooks:
+                hook.remove()
         return tuple(found)
 
     def _soft_loss(self, layers: Mapping[str, Tensor], images: Tensor, labels: Tensor, *dropout: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from ...audit.check import ACCOUNTED, MULTIPLIER, RATE, SCALE, STEPS, short_word
 from ...audit.claim import Claim
 from ...audit.finding import Finding, Verdict
 from ...audit.metrics import MembershipResult
+from ...audit.threshold import scores_of
 from ...audit.wording import plain
 from ...suites.results.outcome import FAIL, INCOMPLETE, OK
 from ..figures.claims import claimed_measured, privacy_utility
@@ -29,7 +30,9 @@ from ..tables.answers import (
     answers,
     audited_size,
     controls_sentence,
+    enough_runs,
     headline,
+    system_tested,
     what_was_tested,
 )
 from ..tables.first_screen import Tested
@@ -58,10 +61,11 @@ def html(folder: RunFolder) -> str:
             tested=what_was_tested(folder),
             answers=answered,
             first=first_screen,
-            band=first_screen.band(answered, finished=finished, attacked="; " in headline(folder)),
+            band=first_screen.band(answered, finished=finished),
             pictures={one.row.defense: three_pictures(folder, one.row.defense) for one in answered},
             reached={one.row.defense: first_screen.reached(folder, one.row.defense) for one in answered},
             controls_words=controls_sentence(claims),
+            system=system_tested(folder),
             audited_size=audited_size(folder) if folder.gate is not None else "",
             verdict_line=summary.verdict_line(folder),
             exit_words=summary.exit_words(folder),
@@ -96,6 +100,7 @@ def html_of_finding(
     attack: tuple[MembershipResult, Sequence[str]] | None = None,
     checks: Sequence[tuple[str, bool | None, str]] = (),
     lines: Sequence[str] = (),
+    stated_by: str = "",
 ) -> str:
     """Return an HTML page about one audit, or one watched run, of a user's own system.
 
@@ -103,13 +108,13 @@ def html_of_finding(
         target: the system's name. claim: what it claims; None of scores alone. verdict: one line. code: the exit code
         of the command. finding: of an audit; None of a watched run. attack: how well scores distinguish members, and
         of what its intervals are. checks: names, outcomes (None: not looked at) and words.
-        lines: what the command printed.
+        lines: what the command printed. stated_by: who states the claim, and what was tested.
     """
     tested = None if claim is None else Tested(claim=claim, verdict="REFUTED" if code == FAIL else "UNDERPOWERED")
     if finding is not None and claim is not None:
         tested = Tested.of(claim, finding)
     weak = finding is not None and finding.weak and finding.verdict is Verdict.NOT_REFUTED
-    kind = "open" if claim is None or weak else {OK: "fine", FAIL: "broken"}.get(code, "open")
+    kind = "none" if claim is None else "open" if weak else {OK: "fine", FAIL: "broken"}.get(code, "open")
     rate = None if attack is None else attack[0].rows[1]["value"]
     bounding = [] if claim is None or tested is None or tested.verdict == "OUT_OF_SCOPE" else [claim]
     return (
@@ -126,12 +131,14 @@ def html_of_finding(
             figure=attack and roc_of_scores(attack[0], bounding),
             checks=checks,
             lines=lines,
+            stated_by=stated_by,
             first=first_screen,
             kind=kind,
             weak=weak,
             why=_why(kind, finding, checks),
             owner=_owner(kind, tested, audited=finding is not None),
-            engineer=_engineer("none" if claim is None else kind if finding or kind != "open" else "watched", checks),
+            engineer=_more(finding, scores=attack is not None)
+            or _engineer(kind if finding or kind != "open" else "watched", checks),
             found=None if rate is None else round(PEOPLE * rate),
             plain=plain,
             width=first_screen.WIDTH,
@@ -155,6 +162,17 @@ _LARGER = (SCALE, ACCOUNTED, MULTIPLIER, STEPS, RATE)
 def _engineer(kind: str, checks: Sequence[tuple[str, bool | None, str]]) -> str:
     mend = any(passed is False and name.partition(", ")[0] not in _LARGER for name, passed, _ in checks)
     return "Mend what was found, and test again." if kind == "broken" and mend else _ENGINEER[kind]
+
+
+def _more(finding: Finding | None, *, scores: bool) -> str:
+    """The number of trials or scores that would do, where the finding of an audit that decided nothing states it."""
+    decided = finding is None or not (finding.verdict is Verdict.UNDERPOWERED or finding.weak)
+    if finding is None or decided or (enough := enough_runs(finding.reason)) is None:
+        return ""
+    if scores:
+        least = f"{scores_of(enough):,} scores of members and as many of non-members"
+        return f"Audit again with more scores: with the best attack, about {least} are enough."
+    return f"Audit again with --trials {enough}, which is about enough if the test is the best one."
 
 
 def _owner(kind: str, tested: Tested | None, *, audited: bool) -> str:

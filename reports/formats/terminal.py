@@ -6,7 +6,16 @@ from ..reading.run_folder import RunFolder
 from ..tables.auditors import mutant_rows, mutant_table
 from ..tables.numerals import ATTACK_HEADLINES
 from ..tables.pooled_rows import attack_grids, omission_rows, pooled_attacks, pooled_utility
-from ..tables.printed import attack_table, check_words, namer, spread_table, traffic_table, utility_table, verdict_words
+from ..tables.printed import (
+    attack_table,
+    check_counts,
+    check_words,
+    namer,
+    spread_table,
+    traffic_table,
+    utility_table,
+    verdict_words,
+)
 from ..tables.stated import paper_table, published_table, published_values
 from ..tables.summary import unread_lines
 
@@ -54,7 +63,8 @@ def unread_words(folder: RunFolder) -> list[str]:
 
 def _line(row: ClaimRow) -> str:
     where = f", {row.audited_on}" if row.audited_on else ""
-    items = row.not_looked_at
+    # A line is to stay short: tables and records hold the rest.
+    items = [] if row.should_be_refuted or row.verdict == "REFUTED" else row.not_looked_at
     unseen = f"; not looked at: {counted(len(items), 'item')}, first {items[0]}" if items else ""
     limit = row.record.limit if row.record is not None else ""
     return f"{row.claim_text}{where}: {_shown(row)}{verdict_words(row)}{'; ' * bool(limit)}{limit}{unseen}"
@@ -75,7 +85,8 @@ def _shown(row: ClaimRow) -> str:
         parts += [f"min detectable {plain(round(row.detectable, 2))}"] if row.detectable is not None else []
     parts += [_route(row)] if record.route else []
     parts += ["by attacks on final models"] if row.by_attacks else []
-    parts += [check_words(row)] if row.checks else []
+    checked = check_counts(row).partition(",")[0] if row.should_be_refuted else check_words(row, most=1)
+    parts += [checked] if row.checks else []
     return f"{', '.join(parts)}: " if parts else ""
 
 

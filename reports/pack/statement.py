@@ -137,9 +137,8 @@ def _answers(answered: Sequence[ClaimAnswer]) -> list[Block]:
     for one in answered:
         weak = one.weak and f"Weak test: {one.weak}."
         learnt = (one.people, one.reached, one.quality, one.outside)
-        parts = (weak, one.promise, one.power, *learnt, one.uncovered, one.unseen)
-        found = f"{one.found} (weak test)" if one.weak else one.found
-        blocks += [Heading(text=f"{one.defense}: {found}", level=3), *filter(None, parts)]
+        parts = (weak, one.promise, one.stated_by, one.power, *learnt, one.uncovered, one.unseen)
+        blocks += [Heading(text=f"{one.defense}: {one.found}", level=3), *filter(None, parts)]
         blocks += [f"Next, for the owner: {one.owner}", f"Next, for the engineer: {one.engineer}"]
         failed = "; ".join(map(check_phrase, one.row.failed_checks))
         blocks += [f"Failed implementation checks: {failed}."] if failed else []
@@ -152,10 +151,8 @@ def residual_risks(folder: RunFolder, answered: Sequence[ClaimAnswer]) -> list[s
     named = [(_name(answer, names), answer) for answer in answered]
     said = []
     for name, answer in named:
-        if answer.shown != "NOT_REFUTED" or answer.row.failed_checks:
-            said.append(f"{name}: {answer.found.lower()}.")
-        elif answer.weak:
-            said.append(f"{name}: {answer.weak}.")
+        if answer.kind in ("broken", "open"):
+            said.append(f"{name}: {answer.found.lower()}{f' ({answer.weak})' if answer.weak else ''}.")
     for name, answer in named:
         row = answer.row
         left = left_unprotected(row.claim, row.rounds_run, same_subject(folder, row))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...audit.wording import counted
+from ...audit.wording import counted, listed
 from ...suites.config.source import ConfigError
 from ...suites.config.tables.margins import margins_with
 from ...suites.results.outcome import (
@@ -22,7 +22,6 @@ from ...suites.results.outcome import (
     accepting_weak,
     failing_codes,
     fine_line,
-    listed,
     outcome_of,
     row_exit_code,
 )

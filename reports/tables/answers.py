@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -13,7 +13,9 @@ from ...audit.curve import Curve
 from ...audit.finding import weak_beyond
 from ...audit.metrics import counted_runs, lowest_rate, tpr_at
 from ...audit.posterior import success_bound
+from ...audit.threshold import choosing, scores_of
 from ...audit.wording import at_least, counted, plain
+from ...suites.config.part_files import own_parts
 from ...suites.results.outcome import INCOMPLETE
 from ..reading.claims import ClaimRow, claim_rows, claims_under_test, covered_elsewhere, left_unprotected, same_subject
 from ..reading.membership import Membership, memberships
@@ -25,6 +27,7 @@ from .covered import (
     did_words,
     outside_attacks,
     percent,
+    revealed_words,
     succeeded,
     successes,
     successes_words,
@@ -74,6 +77,10 @@ def item_in_plain_words(item: str) -> str:
     return f"{plain_names(name)} (it {_FOLLOWS})" if reason.endswith(_FOLLOWS) else plain_names(name)
 
 
+SIGNS = {"broken": "✕", "open": "?", "mixed": "!", "fine": "✓", "none": "–"}
+"""The sign of an outcome, the most serious one first: a claim is violated, no decision, no violation but attacks that
+no claim covers succeeded, no violation, and nothing was claimed. Each has one colour.
+"""
 FALSE_ALARMS = 0.01
 """Share of false alarms at which the consequences for people are stated."""
 PEOPLE = 1000
@@ -84,7 +91,8 @@ _NAMED = 1
 _GUESSED = round(PEOPLE * FALSE_ALARMS)
 _TOO_FEW = re.compile(
     r"even without any error, (?P<absent>[\d,]+) \+ (?P<present>[\d,]+) trials would not refute the claim"
-    r"(; about (?P<least>[\d,]+) counted runs per arm would be enough( to find a true eps of [\d.]+)?)?"
+    r"(; (?P<best>with the best attack, )?about (?P<least>[\d,]+) counted runs per arm would be enough"
+    r"( to find a true eps of [\d.]+)?)?"
 )
 """The reason of an audit with too few runs, as ``audit.finding`` words it."""
 _UNITS = {
@@ -107,8 +115,7 @@ _ENGINEER = {
     "REFUTED": "Mend the defense or state a larger ε, and run the suite again.",
     "NOT_REFUTED": "Keep this run as a baseline (fedassay gate), and test again when code, data, model or rounds "
     "change.",
-    "UNDERPOWERED": "Make more runs (audit.replicas in the suite file); fedassay plan prints how many find that half "
-    "of the noise is missing.",
+    "UNDERPOWERED": "Make more runs{}; fedassay plan prints how many find that half of the noise is missing.",
     "OUT_OF_SCOPE": "No audit method covers this claim: state it for what an adversary receives.",
     "NOT_AUDITED": "Add an audit to the suite.",
     "FAILED": "Mend the error that the table of claims shows, and continue with fedassay resume --retry-failed.",
@@ -118,11 +125,11 @@ _TOO_SMALL = (
     "in the table of claims says."
 )
 WEAK_OWNER = "Do not report this claim as tested: only a large violation is ruled out."
-_WEAK_ENGINEER = "Raise the number of runs of this audit in the suite until the min detectable ε is at most {most}."
+_WEAK_ENGINEER = "Make more runs{}, until the min detectable ε is at most {most}."
 _INCOMPLETE_OWNER = "Do not rely on this run: it is incomplete."
 _MISSED_OWNER = "Do not rely on this run: its audits missed a fault that was planted to test them."
 _CHECKED_OWNER = "Do not rely on this run: its runs missed a fault that was planted to test them; only checks found it."
-_MISSED = "Raise the number of runs of the suite's audit{} until it refutes the planted faults ({})."
+_MISSED = "Make more runs{}, until the audits refute the planted faults ({})."
 _WIDER = "To stop the attacks outside this claim, choose a defense whose claim covers {}."
 _CHANGE_FIRST = "The model is of no use: change the settings of the defense first."
 _DECIDE = "Decide whether the attacks outside this claim matter: it does not protect against them."
@@ -150,20 +157,26 @@ class ClaimAnswer:
     @property
     def found(self) -> str:
         """The result in two or three words, such as No violation found."""
-        words = ANSWERS.get(self.shown, self.shown)
-        if self.row.failed_checks and self.verdict != "REFUTED":
-            return f"{words}, but {len(self.row.failed_checks)} implementation {_checks(self.row)} failed"
-        return f"{words}: the runs missed a planted fault" if self.overlooked else words
+        words, failed = ANSWERS.get(self.verdict, self.verdict), len(self.row.failed_checks)
+        if self.kind == "mixed":
+            return f"{words}; attacked outside the claim"
+        if self.kind != "open" or self.verdict not in ("NOT_REFUTED", "UNDERPOWERED"):
+            return words
+        why = f"{counted(failed, 'implementation check')} failed" if failed else ""
+        if self.verdict == "NOT_REFUTED" and not failed:
+            overlooked = self.incomplete and any(missed_controls(self.folder))
+            missed = "the runs missed a planted fault" if overlooked else "the run is incomplete"
+            why = missed if self.incomplete else "the test is weak"
+        return ": ".join(filter(None, (ANSWERS["UNDERPOWERED"], why)))
 
     @property
-    def shown(self) -> str:
-        """The verdict whose words and colour are shown: runs that missed a planted fault decide nothing."""
-        return "UNDERPOWERED" if self.overlooked else self.verdict
-
-    @property
-    def overlooked(self) -> bool:
-        """Whether a test that found no violation decides nothing, because runs missed a planted fault."""
-        return bool(self.incomplete) and any(missed_controls(self.folder))
+    def kind(self) -> str:
+        """The outcome that sign and colour show, one of ``SIGNS``."""
+        if self.verdict == "REFUTED":
+            return "broken"
+        if self.verdict != "NOT_REFUTED" or self.weak or self.incomplete or self.row.failed_checks:
+            return "open"
+        return "mixed" if successes(self.folder, self.row.defense) else "fine"
 
     @property
     def weak(self) -> str:
@@ -203,6 +216,17 @@ class ClaimAnswer:
             f"{_UNITS[claim.unit]}, is limited to ε = {plain(claim.epsilon)} (δ = {plain(claim.delta)}, "
             f"{claim.adjacency.phrase}, {self.span})."
         )
+
+    @property
+    def stated_by(self) -> str:
+        """Who states the claim, and what its test was about."""
+        fields, source = self.folder.defense_fields(self.row.defense), self.row.claim.source.partition("; ")[0]
+        part, tested = str(fields.get("part") or self.row.defense), "tested in a simulation, not in a deployed system"
+        if self.row.published:
+            return f"Stated by a paper, as published ({source}); {tested}, with fedassay's code of the defense."
+        if fields and part not in own_parts("defense"):
+            return f"Stated by {part}, code that is no part of fedassay, with the source {source}; {tested}."
+        return f"Stated by fedassay's code {part} for the settings of this run, after {source}; {tested}."
 
     @property
     def span(self) -> str:
@@ -297,17 +321,6 @@ class ClaimAnswer:
         reached = _reached(best, claim, len(own))
         return f"The best attack of this run that the claim covers, {best.attack}{knows}, {reached}."
 
-    @property
-    def right(self) -> str:
-        """A short form of ``reached``: how often the best attack that the claim covers was right."""
-        if not self._members:
-            return ""
-        best, of = self._members[0], len(self._members)
-        ends, allowed = best.interval(1 - (1 - LEVEL) / of), percent(_allowed_area(self.row.claim))
-        interval = f"95 % interval {percent(ends[0])} to {percent(ends[1])}; " if ends else ""
-        right = f"right in {percent(best.area)} of pairs"
-        return f"{right} ({interval}the claim allows {allowed}, guessing {percent(0.5)})."
-
     @cached_property
     def _beyond(self) -> list[tuple[str, list[AttackRow]]]:
         """The attacks on the defense that no claim covers, by the reason."""
@@ -391,12 +404,13 @@ class ClaimAnswer:
             )
         if self.incomplete:
             missed = [name for names in missed_controls(self.folder) for name in names]
-            setting = _replicas(self.folder.manifest.suite.get("audit"))
             return (
-                _MISSED.format(setting, ", ".join(missed)) if missed else f"Complete the run first ({self.incomplete})."
+                _MISSED.format(more_runs(self.folder), ", ".join(missed))
+                if missed
+                else f"Complete the run first ({self.incomplete})."
             )
         if self.weak and self.verdict == "NOT_REFUTED":
-            return _WEAK_ENGINEER.format(most=plain(weak_beyond(row.claim.epsilon)))
+            return _WEAK_ENGINEER.format(more_runs(self.folder), most=plain(weak_beyond(row.claim.epsilon)))
         if self.verdict == "OUT_OF_SCOPE" and row.record and "the audit's federation (" in row.record.reason:
             return _TOO_SMALL
         who = dict.fromkeys(
@@ -404,7 +418,7 @@ class ClaimAnswer:
         )
         if who and self.verdict == "NOT_REFUTED":
             return _WIDER.format(" and ".join(map(observer_words, who)))
-        return _ENGINEER.get(self.verdict, "")
+        return _ENGINEER.get(self.verdict, "").format(more_runs(self.folder))
 
 
 def answers(folder: RunFolder) -> list[ClaimAnswer]:
@@ -419,11 +433,36 @@ def answers(folder: RunFolder) -> list[ClaimAnswer]:
     return [ClaimAnswer(folder=folder, row=row, defense=name(row)) for row in ordered]
 
 
-def _replicas(audit: object) -> str:
-    """The setting with the number of an audit's independent runs, and its value; empty for another kind of audit."""
+_ENOUGH = re.compile(r"([\d,]+) (?:counted runs|replicas) per arm (?:would be enough|are needed)")
+"""The number of runs that would do, as the reasons of audits word it."""
+
+
+def enough_runs(reason: str) -> int | None:
+    """Return how many counted runs per arm would be enough, where the reason of a finding states it."""
+    found = _ENOUGH.search(reason)
+    return None if found is None else int(found[1].replace(",", ""))
+
+
+def more_runs(folder: RunFolder) -> str:
+    """Return the settings with the number of runs of the audits that decided nothing, each with the number that would
+    do where the audit states it; empty for audits that are not by independent runs.
+    """
+    audit = folder.manifest.suite.get("audit")
     if not isinstance(audit, dict) or audit.get("design") != "independent" or not audit.get("replicas"):
         return ""
-    return f" (audit.replicas, now {audit['replicas']:,})"
+    shared = "most_replicas" if audit.get("most_replicas") else "replicas"
+    wanted: dict[str, tuple[int, int]] = {}
+    for row in claim_rows(folder):
+        if row.record is None or not (row.verdict == "UNDERPOWERED" or row.accepted):
+            continue
+        own = folder.defense_fields(row.defense).get("replicas")
+        name, now = (f"defenses.{row.defense}.replicas", own) if own else (f"audit.{shared}", audit[shared])
+        counted_runs = enough_runs(row.record.reason) or 0
+        # A part of the runs may have chosen the threshold only.
+        least = scores_of(counted_runs) if row.record.n == now - choosing(now) else counted_runs
+        wanted[name] = max(wanted.get(name, (0, now)), (least, now))
+    settings = [f"--set {name}={most} (now {now})" for name, (most, now) in wanted.items() if most > now]
+    return f": {', '.join(settings)}" if settings else f" (audit.{shared}, now {audit[shared]:,})"
 
 
 def _checks(row: ClaimRow) -> str:
@@ -444,7 +483,7 @@ def _undecided(row: ClaimRow) -> str:
     why = row.record.reason.partition("; evidence: ")[0] if row.record else ""
     said = "This test says nothing for or against the claim"
     if few := _TOO_FEW.fullmatch(why):
-        least = f"; about {few['least']} of each would be enough" if few["least"] else ""
+        least = f"; {few['best'] or ''}about {few['least']} of each would be enough" if few["least"] else ""
         return (
             f"{said}: after {few['present']} runs with the unit and {few['absent']} without it, even an attack that "
             f"never errs would not show a violation{least}."
@@ -466,7 +505,7 @@ class Recognised:
 
     @classmethod
     def beyond(cls, claim: Claim, fpr_high: float | None, fnr_high: float | None) -> "Recognised | None":
-        """Build the rates from a test's bounds on its error rates; None if they are within what the claim allows."""
+        """Build the recognition rates from a test's bounds on its error rates; None if the claim allows these rates."""
         if fpr_high is None or fnr_high is None:
             return None
         alarms, missed = sorted((fpr_high, fnr_high))
@@ -594,6 +633,8 @@ def headline(folder: RunFolder) -> str:
     claims achieved.
     """
     rows = claims_under_test(folder)
+    if not rows and _recorded(folder) and folder.gate is not None:
+        return revealed_words(folder)
     outside = successes_words(folder, [row.defense for row in rows])
     return "; ".join(filter(None, (_found_words(folder, rows), outside)))
 
@@ -612,10 +653,10 @@ def _found_words(folder: RunFolder, rows: Sequence[ClaimRow]) -> str:
     if folder.gate.exit_code == INCOMPLETE:
         missed, checked = missed_controls(folder)
         if missed:
-            return f"Could not decide: the audits missed {counted(len(missed), 'planted fault')}"
+            return f"Not decided: the audits missed {counted(len(missed), 'planted fault')}"
         if checked:
-            return f"Could not decide: too few runs to find {counted(len(checked), 'planted fault')}"
-        return f"Incomplete: {total} cannot be judged yet"
+            return f"Not decided: too few runs to find {counted(len(checked), 'planted fault')}"
+        return f"Not decided: the run is incomplete, so {total} cannot be judged"
     open_ = sum(row.verdict != "NOT_REFUTED" or bool(row.failed_checks) for row in rows)
     if open_:
         return f"{open_} of {total} not decided" if open_ > 1 or len(rows) > 1 else "The privacy claim is not decided"
@@ -623,7 +664,7 @@ def _found_words(folder: RunFolder, rows: Sequence[ClaimRow]) -> str:
     if not weak:
         return f"No violation found in {total}"
     tests = "the test is" if len(rows) == 1 else f"{weak} of {len(rows)} tests {'is' if weak == 1 else 'are'}"
-    return f"No violation found in {total}, but {tests} weak"
+    return f"Not decided: {tests} weak"
 
 
 def missed_controls(folder: RunFolder) -> tuple[list[str], list[str]]:
@@ -675,14 +716,26 @@ def what_was_tested(folder: RunFolder) -> list[str]:
             trained[name, str(table.get("dataset", "")), str(table.get("model", ""))] = None
     said = [_trained(folder, *one) for one in sorted(trained)]
     tested = "Tested" if folder.gate is not None else "To be tested"
-    about = (
-        f"{tested} in simulated federations, not in a running system: the defenses of the suite "
-        f"“{folder.manifest.suite.get('name', '')}”"
-    )
+    about = f"{tested}: {system_tested(folder)}; the defenses of the suite “{folder.manifest.suite.get('name', '')}”"
     audited = dict.fromkeys(row.audited_on for row in claim_rows(folder) if row.audited_on)
     extra = [f"Their claims were {words}." for words in audited]
+    if _recorded(folder):
+        extra.append(str(folder.manifest.suite.get("description", "")))
     sized = _audit_size(folder) if folder.gate is not None else f" So far: {cells(folder)}."
     return [f"{about} ({'; '.join(said)}).{sized}" if said else f"{about}.{sized}", *extra]
+
+
+def system_tested(folder: RunFolder) -> str:
+    """Return whether federations were simulated, or what one observer received in a real training was attacked."""
+    if not (recorded := _recorded(folder)):
+        return "a simulated federation, not a deployed system"
+    more = "" if recorded == len(folder.federations) else ", and simulated federations"
+    return f"messages recorded from a training{more}"
+
+
+def _recorded(folder: RunFolder) -> int:
+    """The number of federations whose messages were recorded."""
+    return sum(isinstance(table.get("recording"), Mapping) for _, table in folder.federations.values())
 
 
 def audited_size(folder: RunFolder) -> str:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from itertools import chain
 
+from ...audit.wording import counted
 from ..reading.claims import covers
 from ..reading.pooling import Pooled, gathered
 from ..reading.run_folder import RunFolder, once_per_run
@@ -161,6 +162,17 @@ def successes_words(folder: RunFolder, defenses: Sequence[str]) -> str:
     places = sorted({row.federation for row in done})
     where = f"{', '.join(named)}; on the {'federation' if len(places) == 1 else 'federations'} {', '.join(places)}"
     return f"outside the claims, attacks {' and '.join(filter(None, (', '.join(more), last)))} ({where})"
+
+
+def revealed_words(folder: RunFolder) -> str:
+    """Return in words how many attacks of a run without claims did better than guessing, and what each of them reached,
+    by its first metric and judged by itself.
+    """
+    rows = {one.attack: one for metric in _DID for one in pooled_attacks(folder) if one.metric == metric}
+    rows = {name: one for name, one in rows.items() if not one.null}
+    won = [one for one in rows.values() if succeeded(folder, one)]
+    said = f"{len(won)} of {counted(len(rows), 'attack')} on recorded messages did better than guessing"
+    return "; ".join([said, *([", ".join(short_words(folder, one) for one in won)] if won else [])])
 
 
 def short_words(folder: RunFolder, one: AttackRow) -> str:

@@ -18,7 +18,7 @@ from ..reading.claims import ClaimRow, adversaries, covered_elsewhere, same_subj
 from ..reading.pooling import Pooled
 from ..reading.run_folder import RunFolder
 from . import numerals
-from .answers import PEOPLE, ClaimAnswer, Recognised, allowed_of_thousand
+from .answers import PEOPLE, SIGNS, ClaimAnswer, Recognised, allowed_of_thousand
 from .covered import beats_guessing, guess_of, successes
 from .pooled_rows import primary_results, undefended
 from .printed import observer_words
@@ -75,13 +75,12 @@ class Ruler:
 @dataclass(frozen=True, kw_only=True)
 class Watcher:
     """An adversary, a description of what it ``sees``, and a ``status`` that says whether the claim is about this
-    adversary: covered, claimed (and not decided), broken, in-doubt, attacked or open (not covered).
+    adversary and what was found, one of ``LABELS``.
     """
 
     name: str
     sees: str
     status: str
-    words: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,8 +135,8 @@ def ruler(row: ClaimRow | Tested, *, missed: bool = False) -> Ruler:
     }
     if not broken:  # What could have been found is of no interest where a violation was.
         found, most = numerals.epsilon(row.detectable), numerals.epsilon(row.ceiling)
-        how = "checks of the code, not by runs" if row.by_checks else "runs"
-        words = f"all noise too small, for a true ε of {found} or more: found in 9 of 10 tests, by {how}"
+        how = "checks of the code, not runs," if row.by_checks else "runs"
+        words = f"if all noise is too small, so that the true ε is {found} or more, {how} find it in 9 of 10 tests"
         marks[Meaning.SEEN] = (None if missed else row.detectable, words)
         marks[Meaning.MOST] = (row.ceiling, f"the most that this number of runs can prove: {most}")
     given = [value for value, _ in marks.values() if value is not None and math.isfinite(value)]
@@ -162,13 +161,26 @@ def _recognised(one: Recognised, unit: str) -> Ruler:
     return Ruler(axis=axis, end="all", marks=marks, broken=True)
 
 
+LABELS = {
+    "covered": "✓ no violation found",
+    "broken": "✕ violated",
+    "in-doubt": "? not decided",
+    "claimed": "? not decided",
+    "attacked": "! attacked",
+    "elsewhere": "– another claim",
+    "open": "– not covered",
+}
+"""The sign and the words at an adversary; a sign has the meaning that it has on the band."""
 MEANS = {
-    "covered": "Covered: the claim limits what they learn about one {}, but attacks within this limit may succeed.",
-    "in-doubt": "In doubt: the claim about those who see more is violated.",
-    "claimed": "Undecided: the claim covers them, and this test does not decide.",
+    "covered": "No violation found: the claim limits what such an adversary learns about one {}; attacks within this "
+    "limit may succeed.",
+    "in-doubt": "Not decided: the claim is violated for an adversary that sees more.",
+    "claimed": "Not decided: the claim covers this adversary, and the test decides nothing.",
+    "attacked": "Attacked: no claim covers this adversary, and an attack succeeded.",
+    "elsewhere": "Another claim: see what was found about the other claim of this defense.",
     "open": "Not covered: nothing is promised.",
 }
-"""What the words at an adversary mean, as far as they do not say it; with the unit of the claim."""
+"""What the words at an adversary mean; with the unit of the claim."""
 
 
 def watchers(answer: ClaimAnswer) -> list[Watcher]:
@@ -192,27 +204,16 @@ def watchers_of(
     """
     claim = row.claim
 
-    def status(observer: Observer) -> tuple[str, str]:
+    def status(observer: Observer) -> str:
         if claim.observer.covers(observer):
-            if row.verdict == "NOT_REFUTED" and not undecided:
-                return "covered", "the claim covers it"
             if row.verdict != "REFUTED":
-                return "claimed", "the claim covers it, but the test decided nothing"
-            own = claim.observer.name == observer.name
-            return ("broken", "the claim is violated") if own else ("in-doubt", "covered by a claim that is violated")
+                return "covered" if row.verdict == "NOT_REFUTED" and not undecided else "claimed"
+            return "broken" if claim.observer.name == observer.name else "in-doubt"
         if observer in elsewhere:
-            return "covered", "another claim covers it"
-        return (
-            ("attacked", "not covered, and an attack succeeded")
-            if str(observer) in attacked
-            else ("open", "not covered")
-        )
+            return "elsewhere"
+        return "attacked" if str(observer) in attacked else "open"
 
-    return [
-        Watcher(name=_SEES[one.name][0], sees=_SEES[one.name][1], status=found, words=words)
-        for one in adversaries(claim)
-        for found, words in [status(one)]
-    ]
+    return [Watcher(name=_SEES[one.name][0], sees=_SEES[one.name][1], status=status(one)) for one in adversaries(claim)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,13 +328,10 @@ def use_title(answer: ClaimAnswer) -> str:
     return numerals.metric(own.metric).label if own is not None else ""
 
 
-def band(answered: Sequence[ClaimAnswer], *, finished: bool, attacked: bool = False) -> tuple[str, str]:
-    """Return a sign for the outcome of a run, and the kind of this outcome: ``broken``, ``open`` (not decided, weak or
-    unfinished), ``mixed`` (no violation, but attacks outside the claims succeeded) or ``fine``.
+def band(answered: Sequence[ClaimAnswer], *, finished: bool) -> tuple[str, str]:
+    """Return a sign for the outcome of a run, and the kind of this outcome: that of its most serious claim, and not
+    decided if the run is not finished.
     """
-    if any(one.verdict == "REFUTED" for one in answered):
-        return "✕", "broken"
-    fine = all(one.verdict == "NOT_REFUTED" and not one.weak and not one.row.failed_checks for one in answered)
-    if not (finished and answered and fine):
-        return "?", "open"
-    return ("!", "mixed") if attacked else ("✓", "fine")
+    kinds = {one.kind for one in answered} | (set() if finished else {"open"}) or {"none"}
+    kind = next(one for one in SIGNS if one in kinds)
+    return SIGNS[kind], kind

@@ -18,10 +18,10 @@ _WORDS = {
     "REFUTED": ("REFUTED", "Violated"),
     "NOT_REFUTED": ("NOT REFUTED", "No violation found"),
     "UNDERPOWERED": ("UNDERPOWERED", "Not decided"),
-    "OUT_OF_SCOPE": ("OUT OF SCOPE", "Out of scope of every test"),
+    "OUT_OF_SCOPE": ("OUT OF SCOPE", "Not decided: out of scope of every test"),
     "NO_CLAIM": ("NO CLAIM", "No claim"),
-    "FAILED": ("FAILED", "The test failed"),
-    "NOT_AUDITED": ("NOT TESTED", "Not tested"),
+    "FAILED": ("FAILED", "Not decided: the test failed"),
+    "NOT_AUDITED": ("NOT TESTED", "Not decided: not tested"),
 }
 VERDICTS = {verdict: word for verdict, (word, _) in _WORDS.items()}
 """The word of a verdict in every table and in the pack."""
@@ -66,15 +66,16 @@ def verdict_words(row: ClaimRow) -> str:
     return f"{words} (control, as intended)" if row.verdict == "REFUTED" else f"{words} (control: should be REFUTED)"
 
 
-def check_words(row: ClaimRow) -> str:
+def check_words(row: ClaimRow, most: int | None = None) -> str:
     """Format implementation checks: failed ones with their numbers, then a count such as ``5 implementation checks
-    passed``; empty without checks.
+    passed``; empty without checks. ``most``: how many failed checks are named; by default all.
     """
     failed = [short_words(check.reason) for check in row.failed_checks]
     if failed and not row.should_be_refuted:
         # The row of each check keeps what it says in full.
         failed[0] = explained_words(row.failed_checks[0].reason)
-    return _counts(row, f"failed ({'; '.join(failed)})")
+    more = [f"and {len(failed) - most} more"] if most and len(failed) > most else []
+    return _counts(row, f"failed ({'; '.join([*failed[:most], *more])})")
 
 
 def check_counts(row: ClaimRow) -> str:
@@ -243,11 +244,11 @@ def observer_words(observer: str) -> str:
 
 
 _SPREAD_NOTE = (
-    "{metric} of the final model. Classes: on the test images of each class{pixels}. Clients: on the samples with "
-    "which each client trains. The auditor measures the values of clients from the clients' private data: they are not "
-    "released, and no claim covers them. Worst clients: mean over the 10 % of the clients with the lowest values, "
-    "rounded up (q-FFL, Li et al. 2020). Std: standard deviation over all classes or clients, each with equal weight. "
-    "Means over seeds{intervals}."
+    "{metric} of the final model: of classes, on the test images of each class{pixels}; of clients, on the samples "
+    "with which each client trains. The auditor measures the values of clients from the clients' private data: "
+    "they are not released, and no claim covers them. Worst clients: mean over the 10 % of the clients with the lowest "
+    "values, rounded up (q-FFL, Li et al. 2020). Std: standard deviation over all classes or clients, each with equal "
+    "weight. Means over seeds{intervals}."
 )
 _TRAFFIC_NOTE = (
     "Payload without transport overhead, means over seeds; 1 kB is 1,000 bytes. A client's report counts in the "

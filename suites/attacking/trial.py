@@ -27,15 +27,18 @@ from ...audit.observer import UPLOADS
 from ...audit.wording import counted
 from ...fl.candidates import PlantedCandidates, PlantedOwners, PlantedRecords
 from ...fl.engine import ResumeState, run_federation
+from ...fl.hooks import Recorder
 from ...fl.plan import Plan
 from ...fl.protection import Protection
 from ...fl.recorder import (
     LotRecorder,
+    RoundEvent,
     View,
     ViewRecorder,
 )
 from ...fl.streams import Streams
 from ...fl.task import Task
+from ..config.recorded import recording_of
 from ..config.resolve import executor_of, plan_of, task_of
 from ..config.tables.suite import FederationSpec, PlanChange
 from ..results.cell import Cell
@@ -49,6 +52,7 @@ from ..scoring.utility_rows import Course, utility_rows
 from .checkpoint import Checkpoint
 from .finished_cells import AttackCell, Clock, Works, run_attack
 from .jobs import TrainingJob
+from .recorded import check_recorded, known_rows, senders_of, unscored, watch_recording
 from .worst_case import worst_case_hypotheses
 
 
@@ -74,7 +78,8 @@ class TrialJob(TrainingJob):
         return _train(self, clock, self._checkpoint(store))
 
     def utility(self, cell: Cell, trained: "TrainedTrial", store: Store) -> list[Record]:
-        return utility_rows(cell, trained.task, trained.final[0], trained.course, store)
+        rows = utility_rows(cell, trained.task, trained.final[0], trained.course, store)
+        return rows if self.federation.recording is None else known_rows(rows, recording_of(self.federation))
 
     def attacked(self, item: AttackCell, trained: "TrainedTrial", store: Store) -> list[Record]:
         return _attack(item, self, trained, store)
@@ -126,17 +131,21 @@ def _train(job: TrialJob, clock: Clock, checkpoint: Checkpoint | None) -> Traine
         with_lots |= set(range(task.clients))
     lots = {client: LotRecorder(client=client) for client in sorted(with_lots)}
     course = Course.of(task, plan, job.protection)
-    final = run_federation(
-        task,
-        plan,
-        job.protection,
-        streams,
-        recorders=[*recorders.values(), *lots.values(), *course.recorders],
-        resume_from=None if checkpoint is None else _resumed(checkpoint, plan, clock, course),
-        on_round_end=None if checkpoint is None else partial(_keep, checkpoint, clock, course),
-        executor=executor_of(job.federation),
-        device=job.device,
-    )
+    watching: list[Recorder[RoundEvent]] = [*recorders.values(), *lots.values(), *course.recorders]
+    if job.federation.recording is not None:
+        final = watch_recording(recording_of(job.federation), plan, watching)
+    else:
+        final = run_federation(
+            task,
+            plan,
+            job.protection,
+            streams,
+            recorders=watching,
+            resume_from=None if checkpoint is None else _resumed(checkpoint, plan, clock, course),
+            on_round_end=None if checkpoint is None else partial(_keep, checkpoint, clock, course),
+            executor=executor_of(job.federation),
+            device=job.device,
+        )
     if not bool(torch.isfinite(final).all()):
         raise FloatingPointError("training diverged: the final model holds NaN or infinity")
     views = {name: recorder.view(plan, final) for name, recorder in recorders.items()}
@@ -182,6 +191,9 @@ def _candidates(item: AttackCell, task: Task, streams: Streams) -> Planted | Exc
 
 def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store) -> list[Record]:
     attack, label = item.entry.attack, item.entry.label
+    recording = None if job.federation.recording is None else recording_of(job.federation)
+    if recording is not None:
+        check_recorded(item.entry, recording)
     view, planted = trained.views[str(item.entry.observer)], trained.candidates[label]
     if isinstance(planted, Exception):
         raise planted
@@ -203,7 +215,12 @@ def _attack(item: AttackCell, job: TrialJob, trained: TrainedTrial, store: Store
         reduced = reduce_view(view, knowledge)
         view, knowledge = reduced.view, reduced.knowledge
     evidence = run_attack(attack, view, knowledge, trained.streams.generator(f"attack {label}"), device=job.device)
-    return score(item.cell, evidence, trained, planted, store, adversary=item.entry.attack.adversary)
+    senders = None
+    if recording is not None:
+        if recording.truth is None:
+            return unscored(item.cell, evidence, store)
+        senders = senders_of(attack, view)
+    return score(item.cell, evidence, trained, planted, store, adversary=attack.adversary, senders=senders)
 
 
 def _tampered(item: AttackCell, job: TrialJob, trained: TrainedTrial, knowledge: Knowledge) -> View:
@@ -224,9 +241,18 @@ def _tampered(item: AttackCell, job: TrialJob, trained: TrainedTrial, knowledge:
 
 
 def score(
-    cell: Cell, evidence: object, trained: TrainedTrial, planted: Planted | None, store: Store, *, adversary: str
+    cell: Cell,
+    evidence: object,
+    trained: TrainedTrial,
+    planted: Planted | None,
+    store: Store,
+    *,
+    adversary: str,
+    senders: tuple[int, ...] | None = None,
 ) -> list[Record]:
-    """Compare one attack's output with the true data; return the result rows."""
+    """Compare one attack's output with the true data; return the result rows. ``senders``: the clients whose updates
+    the attacked round of a recording holds.
+    """
     if isinstance(evidence, CandidateScores):
         if planted is None:
             raise TypeError(
@@ -256,7 +282,7 @@ def score(
         pool = pooled_truth(task, trained.plan, lots)
         evidence, task, lots = pooled_evidence(evidence), pool.task, pool.lots
     if isinstance(evidence, Reconstructions):
-        return score_reconstructions(cell, evidence, task, store)
+        return score_reconstructions(cell, evidence, task, store, None if is_pooled(evidence) else senders)
     if isinstance(evidence, LabelCounts):
         return score_label_counts(cell, evidence, task, trained.plan, lots)
     if isinstance(evidence, TokenGuesses):

@@ -263,7 +263,7 @@ class Case:
         """Run a batch of small federations over the rounds that the claim covers; return what the claim's observer
         receives.
 
-        With canaries along inert weights the view contains these weights only, and of uploads only those of
+        With canaries along inert (unused) weights the view contains these weights only, and of uploads only those of
         ``senders``.
         """
         task, plan = self.small

@@ -20,7 +20,7 @@ from ...audit.curve import GaussianCurve
 from ...audit.estimators.clopper_pearson import clopper_pearson_of_counts
 from ...audit.estimators.release_tests import GaussianRelease, ReleaseTest, audit_release_tests, release_scores
 from ...audit.evidence import MembershipScores, Projections, Setting
-from ...audit.finding import Weakness, refutes
+from ...audit.finding import Weakness, enough_words, refutes, weak_beyond
 from ...audit.measurement import Measurement
 from ...audit.observer import FINAL_MODEL, SHUFFLED, UPLOADS
 from ...audit.power import Look
@@ -38,7 +38,7 @@ from ..config.tables.suite import AuditSpec
 from ..results.store import Store
 from .audit_method import BlockJob, PlannedAudit, Reading, final_look, pooled_replicas, unknown_power
 from .canary_replicas import DIRAC, CanaryMethod, canary_for, runs_alone
-from .power import designed_tests, detectable_epsilon, replicas_needed
+from .power import designed_tests, detectable_epsilon, replicas_needed, strong_replicas
 from .replicas import ALONE, Arms, pooled, replicas_words
 
 _REPLACED_SAMPLE = (Unit.SAMPLE, Adjacency.REPLACE_ONE)
@@ -156,7 +156,7 @@ class PlantedCanary(CanaryMethod):
         if release is None:
             return Weakness(unseen=unseen, no_power=unknown_power(checks))
         if measured.detectable is not None:
-            return Weakness(unseen=unseen)
+            return Weakness(unseen=unseen, enough=_enough(audit, release, measured))
         no_power = (
             f"these runs could not have refuted the claim, however much noise was missing: they are too few "
             f"({_cost_of_half(audit, release)}), or the published noise distribution does not fit the claim"
@@ -230,6 +230,15 @@ def _cost_of_half(audit: PlannedAudit, release: GaussianRelease) -> str:
         if least is None
         else f"{least:,} replicas per arm are needed to show that half of the noise is missing"
     )
+
+
+def _enough(audit: PlannedAudit, release: GaussianRelease, measured: Measurement) -> str:
+    """How many runs would be no weak test; empty where these are none, where they refute, and where it is not known."""
+    claim, last = audit.claim, final_look(audit)
+    if (measured.detectable or 0.0) <= weak_beyond(claim.epsilon) or refutes(claim, measured):
+        return ""
+    needed = strong_replicas(claim, release, audit.blocks[0].audit, made=last.replicas, alpha=last.alpha)
+    return "" if needed is None else enough_words(claim, needed)
 
 
 def _scores_read(

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
+from ...audit.bisection import fewest
 from ...audit.claim import Claim
 from ...audit.curve import Curve, GaussianCurve
 from ...audit.estimators.release_tests import (
@@ -90,6 +91,28 @@ def detectable_epsilon(
             steps = release.rounds * release.steps
             return SampledGaussian(sigma=release.sigma * share, rate=release.rate, steps=steps).epsilon(claim.delta)
     return None
+
+
+_STEP, _STEPS = 1.1, 120
+"""Factor from one number of runs that is tried to the next, and how many are tried: up to 90,000 times the first."""
+
+
+def strong_replicas(claim: Claim, release: GaussianRelease, audit: AuditSpec, *, made: int, alpha: float) -> int | None:
+    """Return the number of runs per arm, more than the ``made`` ones and at most a tenth too large, with which the
+    tests that are designed for it are no weak test of the claim; None if it is out of reach.
+    """
+
+    def size(step: int) -> int:
+        return math.ceil(made * _STEP**step)
+
+    def strong(step: int) -> bool:
+        n = size(step)
+        tests = designed_tests(claim, release, audit, n=n)
+        found = detectable_epsilon(claim, release, tests, n=n, alpha=alpha)
+        return found is not None and found <= weak_beyond(claim.epsilon)
+
+    needed = fewest(strong, _STEPS)
+    return None if needed is None else size(needed)
 
 
 def refutes(

@@ -5,9 +5,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from ...audit.parts import extras_named
 from ...fl.fields import check_count
 from .source import ConfigError
-from .tables.suite import Suite
 
 
 def check_arguments(
@@ -22,6 +22,9 @@ def check_arguments(
     folder: Any = None,
 ) -> None:
     """Raise ConfigError for the first argument of ``fedassay.run`` that has the wrong type or is out of range."""
+    with extras_named():
+        from .tables.suite import Suite  # Lazy: a finished run is opened without torch.
+
     if not isinstance(suite, str | Path | Mapping | Suite):
         raise ConfigError(
             "suite must be the name of a bundled suite, the path of a suite file, a dictionary with the keys of a "

@@ -242,7 +242,11 @@ def paths_of(spec: Suite) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def names_data_files(spec: Suite) -> bool:
-    """Return whether the suite names a data set by a path, which may be relative to the suite file's folder."""
+    """Return whether the suite names a data set or a recording by a path, which may be relative to the suite file's
+    folder.
+    """
+    if any(one.recording is not None for one in spec.federations.values()):
+        return True
     given = [one.dataset for one in spec.all_federations.values()]
     given += [spec.audit.dataset] if spec.audit is not None and spec.audit.dataset is not None else []
     return any(names_a_file(name_and_options("dataset", one)[0]) for one in given)

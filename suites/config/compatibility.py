@@ -51,6 +51,20 @@ def check_federations(attack: Attack, path: str, federations: Iterable[str], spe
             )
 
 
+def check_recordings(spec: Suite, shadowed: Iterable[str], where: str) -> None:
+    """Raise ConfigError if a federation that was recorded would have to be trained: for its audit, or for an attack on
+    shadow federations, which runs on those ``shadowed``.
+    """
+    recorded = {name for name, one in spec.federations.items() if one.recording is not None}
+    trained = {
+        "an attack on shadow federations": set(shadowed),
+        "an audit": {spec.audit.federation} if spec.audit else (),
+    }
+    for what, names in trained.items():
+        if found := recorded.intersection(names):
+            raise ConfigError(f"{where}: {what} trains federations, and {min(found)} is a recording: leave it out")
+
+
 def check_candidates(attack: Attack, task: Task, seed: int, where: str) -> None:
     """Raise ConfigError, which starts with ``where``, if a federation has too few candidates for an attack."""
     try:

@@ -49,7 +49,8 @@ from .catalogue import (
     paths_of,
     tables_with_parts,
 )
-from .compatibility import DEFAULT_SHADOWS, check_audit, check_federations, too_few
+from .compatibility import DEFAULT_SHADOWS, check_audit, check_federations, check_recordings, too_few
+from .recorded import recorded_task
 from .source import ConfigError, Source
 from .suite_file import line_of, listed_part, with_data_files
 from .tables.key_types import WithData
@@ -185,6 +186,8 @@ def resolve(spec: Suite, source: Source, *, seed: int, extra: tuple[str | Defens
         if isinstance(entry.part.instance, Attack):
             clients = [name for name in entry.federations if name in spec.federations]
             check_federations(entry.attack, entry.part.path, clients, spec, source.where(("attacks", entry.label)))
+    shadowed = [name for entry in attacks if entry.shadows is not None for name in entry.federations]
+    check_recordings(spec, shadowed, source.where(("federations",)))
     check_audit(spec, source.where(("audit", "model")))
     return ResolvedSuite(
         spec=spec,
@@ -313,6 +316,8 @@ def task_of(spec: FederationSpec, seed: int, own_model: int = True) -> Task:
         own_model: whether the settings name the federation's own model, for which a preparation may give an initial
             one.
     """
+    if spec.recording is not None:
+        return recorded_task(spec, seed)
     if (pipeline := pipeline_of(spec, seed)) is not None:
         pipeline = replace(pipeline, own_model=bool(own_model))
         return pipeline.task(pipeline.draw(pipeline.records).data)

@@ -73,20 +73,29 @@ def runs(subject: CheckedPart) -> str | None:
     seen = _observed(attack)
     evidence = _evidence(attack, seen)
     setting = evidence.setting
-    require(setting.observer == attack.observer, f"its evidence names {setting.observer}, not {attack.observer}")
-    require(1 <= setting.rounds <= seen.view.plan.rounds, f"its evidence covers {setting.rounds} rounds")
+    require(
+        setting.observer == attack.observer,
+        f"the evidence must name the observer {attack.observer}, got {setting.observer}",
+    )
+    require(
+        1 <= setting.rounds <= seen.view.plan.rounds,
+        f"the evidence must cover 1 to {seen.view.plan.rounds} rounds, got {setting.rounds}",
+    )
     arrays = _arrays(evidence)
-    require(all(np.isfinite(array).all() for array in arrays), "its evidence holds NaN or infinity")
+    require(all(np.isfinite(array).all() for array in arrays), "the evidence holds NaN or infinity")
     if seen.planted is not None and hasattr(evidence, "values"):
         shown = evidence.values.size if isinstance(evidence, AttributeScores) else len(evidence.values)
-        require(shown == len(seen.planted.member), "it must give one row of scores per candidate")
+        require(shown == len(seen.planted.member), "the attack must give one row of scores per candidate")
     clients, network = seen.task.clients, seen.task.network
     if isinstance(evidence, LabelCounts | TokenGuesses):
-        require(evidence.counts.shape == (clients, network.classes), "it must count each class for each upload")
+        require(evidence.counts.shape == (clients, network.classes), "the attack must count each class for each upload")
     if isinstance(evidence, Reconstructions):
         uploads = range(clients) if evidence.uploads is None else np.unique(evidence.uploads)
-        require(list(uploads) == list(range(clients)), "it must give images of each upload")
-        require(evidence.images.shape[1:] == network.shape, f"its images have shape {evidence.images.shape[1:]}")
+        require(list(uploads) == list(range(clients)), "the attack must give images of each upload")
+        require(
+            evidence.images.shape[1:] == network.shape,
+            f"the images must have shape {network.shape}, got {evidence.images.shape[1:]}",
+        )
     return type(evidence).__name__
 
 
@@ -98,11 +107,11 @@ def looks(subject: CheckedPart) -> None:
     same = all(equal(ours, _arrays(_evidence(attack, dataclasses.replace(seen, view=view)))) for view in others)
     require(
         not same or attack.null,
-        "its evidence is the same for three different runs: set null = True in its class if it ignores the run",
+        "the evidence is the same for three runs: set null = True in its class if it ignores the run",
     )
     require(
         same or not attack.null,
-        "its class sets null = True (it ignores the run), but its evidence differs between runs",
+        "the attack's class sets null = True (it ignores the run), but its evidence differs between runs",
     )
 
 
@@ -125,7 +134,7 @@ def deterministic(subject: CheckedPart) -> None:
             equal(plans[0].shown.images, plans[1].shown.images),
             "two calls with equal generators show different candidates",
         )
-        require(0 < member.sum() < member.size, "its candidates must include both members and non-members")
+        require(0 < member.sum() < member.size, "the candidates must include both members and non-members")
 
 
 def inputs_kept(subject: CheckedPart) -> None:
@@ -134,7 +143,7 @@ def inputs_kept(subject: CheckedPart) -> None:
     seen = _observed(attack)
     kept = copy.deepcopy(_given(seen))
     _evidence(attack, seen)
-    require(equal(_given(seen), kept), "it changed the models or the public data that it was given")
+    require(equal(_given(seen), kept), "the attack changed the models or the public data that it was given")
 
 
 def _given(seen: Observed) -> list[Any]:
@@ -152,7 +161,10 @@ def blind_to_the_truth(subject: CheckedPart) -> None:
     seen.task.labels.fill_(0)
     if seen.planted is not None:
         (seen.planted.sample if isinstance(seen.planted, PlantedCandidates) else seen.planted.member).fill(-1)
-    require(equal(before, _arrays(_evidence(attack, seen))), "its evidence depends on the members or on private images")
+    require(
+        equal(before, _arrays(_evidence(attack, seen))),
+        "the evidence depends on the members or on private images",
+    )
 
 
 def null_case(subject: CheckedPart) -> str | None:
@@ -186,7 +198,7 @@ def less_is_refused(subject: CheckedPart) -> str | None:
         _evidence(attack, dataclasses.replace(seen, view=dataclasses.replace(seen.view, rounds=blind)))
     except ValueError:
         return None
-    raise NotConforming("it returned evidence from a view without models and uploads")
+    raise NotConforming("the attack returned evidence from a view without models and uploads")
 
 
 def _observed(attack: Attack, seed: int = 0) -> Observed:
@@ -284,9 +296,9 @@ def vertical_runs(subject: CheckedPart) -> str | None:
     if evidence is None:
         return "the attack gives no evidence on a federation without a defense"
     seen = evidence.setting.observer
-    require(seen == attack.observer, f"its evidence names {seen}, not {attack.observer}")
+    require(seen == attack.observer, f"the evidence must name the observer {attack.observer}, got {seen}")
     wanted = {"labels": "PersonLabels", "columns": "PersonColumns", "membership": "CandidateScores"}[attack.infers]
-    require(type(evidence).__name__ == wanted, f"it infers {attack.infers} and must return {wanted}")
+    require(type(evidence).__name__ == wanted, f"the attack infers {attack.infers} and must return {wanted}")
     return wanted
 
 
@@ -310,11 +322,11 @@ def transfer_runs(subject: CheckedPart) -> str | None:
     evidence = _transfer_evidence(attack)
     if evidence is None:
         return "the attack gives no evidence on a transfer under the defense GNMax"
-    require(isinstance(evidence, VoteScores), f"it must return VoteScores, got {type(evidence).__name__}")
+    require(isinstance(evidence, VoteScores), f"the attack must return VoteScores, got {type(evidence).__name__}")
     seen, plan = evidence.setting.observer, toy_transfer()[1]
-    require(seen == attack.observer, f"its evidence names {seen}, not {attack.observer}")
+    require(seen == attack.observer, f"the evidence must name the observer {attack.observer}, got {seen}")
     wanted = (plan.queries, plan.classes)
-    require(evidence.values.shape == wanted, f"its scores have shape {evidence.values.shape}, not {wanted}")
+    require(evidence.values.shape == wanted, f"the scores must have shape {wanted}, got {evidence.values.shape}")
     return None
 
 

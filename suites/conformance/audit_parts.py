@@ -22,7 +22,7 @@ _LENGTH = 10.0
 def canary_fits(subject: CheckedPart) -> str | None:
     """It gives a canary of each unit and adjacency that an audit covers, or refuses it with a ValueError."""
     made = [name for name in sorted(COVERED) if _canary_canary(subject, *name) is not None]
-    require(made, "it refused every combination of unit and adjacency")
+    require(made, "the part refused every combination of unit and adjacency")
     return ", ".join(f"{unit} {adjacency}" for unit, adjacency in made)
 
 
@@ -31,12 +31,12 @@ def canary_finite(subject: CheckedPart) -> None:
     for unit, adjacency in sorted(COVERED):
         canary = _canary_canary(subject, unit, adjacency)
         if isinstance(canary, Canary):
-            require(canary.present.dtype == torch.float32, f"its vector is {canary.present.dtype}, not torch.float32")
+            require(canary.present.dtype == torch.float32, f"the vector is {canary.present.dtype}, not torch.float32")
             require(bool(canary.present.isfinite().all()), "its vector is not finite")
-            require(bool(canary.present.any()), "its vector is zero, so that no audit can see it")
+            require(bool(canary.present.any()), "the vector is zero, so that no audit can see it")
         elif isinstance(canary, DataCanary):
             low, high = float(canary.images.min()), float(canary.images.max())
-            require(0 <= low <= high <= 1, f"its images must be in [0, 1], got {low:g} to {high:g}")
+            require(0 <= low <= high <= 1, f"the images must be in [0, 1], got {low:g} to {high:g}")
 
 
 def canary_deterministic(subject: CheckedPart) -> None:

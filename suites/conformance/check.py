@@ -96,7 +96,9 @@ def _run(check: ConformanceCheck, subject: CheckedPart, limit: float) -> CheckOu
         text = " ".join(described(error).split())
         return CheckOutcome(name=name, passed=False, remark=f"it raised {type(error).__name__}: {text}"[:600])
     if (took := time.monotonic() - started) > limit:
-        return CheckOutcome(name=name, passed=False, remark=f"it took {took:.1f} s, more than the limit of {limit:g} s")
+        return CheckOutcome(
+            name=name, passed=False, remark=f"the part took {took:.1f} s, more than the limit of {limit:g} s"
+        )
     return CheckOutcome(name=name, passed=True, remark="; ".join(filter(None, [remark, *slow])))
 
 
@@ -124,7 +126,7 @@ def _time_limit(seconds: float) -> Iterator[None]:
         return
 
     def stop(*_: object) -> None:
-        raise NotConforming(f"it was stopped after the limit of {seconds:g} s")
+        raise NotConforming(f"the part was stopped after the limit of {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -142,9 +144,7 @@ def no_global_randomness() -> Iterator[None]:
     yield
     for name, state in global_states().items():
         if state != before[name]:
-            raise NotConforming(
-                f"it used the global random generator of {name}; it must draw from the generators that it is given"
-            )
+            raise NotConforming(f"the part used the global random generator of {name}; draw from the given generators")
 
 
 def equal(first: object, second: object) -> bool:
@@ -173,9 +173,9 @@ def require_refused(make: Callable[[], object], name: str) -> None:
     try:
         make()
     except ValueError as error:
-        require(name in str(error), f"its message for {name} = -1.0 does not name the field: {error}")
+        require(name in str(error), f"the part's message for {name} = -1.0 does not name the field: {error}")
         return
-    raise NotConforming(f"it accepted {name} = -1.0: check fields in __post_init__ and raise ValueError")
+    raise NotConforming(f"the part accepted {name} = -1.0: check fields in __post_init__ and raise ValueError")
 
 
 def built(subject: CheckedPart) -> None:
@@ -190,4 +190,4 @@ def can_be_sent(subject: CheckedPart) -> None:
     try:
         pickle.dumps(subject.make())
     except Exception as error:
-        raise NotConforming(f"it cannot be pickled: {described(error)}") from error
+        raise NotConforming(f"the part cannot be pickled: {described(error)}") from error

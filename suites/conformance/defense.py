@@ -128,7 +128,7 @@ def claims_repeat(subject: CheckedPart) -> None:
     for claim in claims:
         read = Claim.from_dict(json.loads(json.dumps(claim.to_dict())))
         require(read.claim_id == claim.claim_id, "a claim changes when it is written to a file and read again")
-        require(claim.curve_shortfall() <= 1e-3, "its trade-off curve is weaker than its epsilon and delta")
+        require(claim.curve_shortfall() <= 1e-3, "the defense's trade-off curve is weaker than its epsilon and delta")
 
 
 def trains(subject: CheckedPart) -> None:
@@ -153,7 +153,7 @@ def deterministic(subject: CheckedPart) -> None:
         "two runs with equal random streams differ: it keeps state, or draws from another generator",
     )
     kept = _kind_of(defense).keeps or equal(before, vars(prepared.protection))
-    require(kept, "its protection changed during the run")
+    require(kept, "the defense's protection changed during the run")
 
 
 def replicas_first(subject: CheckedPart) -> str | None:
@@ -306,7 +306,7 @@ def _accepted(defense: Any, **size: int) -> Iterator[tuple[Any, Any, Any]]:
         require(claims, "the claims that prepare(plan) returns must be a tuple of Claim")
         accepted = True
         yield task, plan, prepared
-    require(accepted, f"it accepted none of {len(refusals)} plans: {refusals and refusals[0]}")
+    require(accepted, f"the defense accepted none of {len(refusals)} plans: {refusals and refusals[0]}")
 
 
 def _trained(defense: Any, task: Any, plan: Any, prepared: Any, *, block: int = 0) -> Tensor:

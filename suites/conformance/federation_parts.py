@@ -122,8 +122,8 @@ def model_finite(subject: CheckedPart) -> None:
     """Its outputs are logits, not probabilities: finite numbers in single precision."""
     network, params, images, _ = _model_case(subject)
     logits = network.logits(params, images)
-    require(logits.dtype == torch.float32, f"its logits are {logits.dtype}, not torch.float32")
-    require(bool(logits.isfinite().all()), "its logits are not finite for images in [0, 1]")
+    require(logits.dtype == torch.float32, f"the logits are {logits.dtype}, not torch.float32")
+    require(bool(logits.isfinite().all()), "the logits are not finite for images in [0, 1]")
     require(not returns_probabilities(network), WORDS)
 
 
@@ -280,7 +280,7 @@ def algorithm_no_side_effects(subject: CheckedPart) -> None:
     with no_global_randomness():
         first, again = (_algorithm_round(algorithm, model, directions) for _ in range(2))
     require(equal(first, again), "two rounds with equal arguments give different numbers: it keeps state")
-    require(equal((model, directions), kept), "it changed the tensors that it was given")
+    require(equal((model, directions), kept), "the part changed the tensors that it was given")
 
 
 def algorithm_inverse(subject: CheckedPart) -> None:
@@ -375,7 +375,7 @@ def partition_deals(subject: CheckedPart) -> str | None:
     labels = _partition_labels()
     with no_global_randomness():
         hands = subject.make().split(labels, _HANDS, np.random.default_rng(0))
-    require(len(hands) == _HANDS, f"it returned samples for {len(hands)} clients, not for {_HANDS}")
+    require(len(hands) == _HANDS, f"the part returned samples for {len(hands)} clients, not for {_HANDS}")
     for hand in map(np.asarray, hands):
         require(
             hand.ndim == 1 and hand.dtype.kind == "i",
@@ -408,7 +408,7 @@ def partition_refuses_too_many(subject: CheckedPart) -> None:
     except ValueError:
         return
     raise NotConforming(
-        "it accepted 3 samples for 4 clients: raise ValueError, because a client without a sample cannot train"
+        "the part accepted 3 samples for 4 clients: raise ValueError, because a client without a sample cannot train"
     )
 
 
@@ -437,7 +437,9 @@ def sampling_draws_masks(subject: CheckedPart) -> None:
     require(isinstance(mask, torch.Tensor), f"draw must return a tensor, got {type(mask).__name__}")
     require(mask.dtype == torch.bool, f"the mask must hold booleans, got {mask.dtype}")
     require(tuple(mask.shape) == (3, _ITEMS), f"the mask must have shape (3, {_ITEMS}), got {tuple(mask.shape)}")
-    require(int(mask.sum(1).max()) <= rule.most(_ITEMS), f"it drew more than most({_ITEMS}) = {rule.most(_ITEMS)}")
+    require(
+        int(mask.sum(1).max()) <= rule.most(_ITEMS), f"the part drew more than most({_ITEMS}) = {rule.most(_ITEMS)}"
+    )
 
 
 def sampling_deterministic(subject: CheckedPart) -> None:
@@ -462,7 +464,7 @@ def sampling_rate(subject: CheckedPart) -> str | None:
     slack = 5 * (stated * (1 - stated) / (_DRAWS * _ITEMS)) ** 0.5 + 1e-9
     require(
         abs(found - stated) <= slack,
-        f"it states the rate {stated:.4g}, but drew the share {found:.4g} over {_DRAWS} replicas",
+        f"the part states the rate {stated:.4g}, but drew the share {found:.4g} over {_DRAWS} replicas",
     )
     return f"stated rate {stated:.4g}, drawn share {found:.4g}"
 

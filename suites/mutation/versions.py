@@ -195,7 +195,7 @@ def versions_of(part: Defense | type[ProtectionCase]) -> FederatedVersions:
 
 
 def federated_mutant(versions: FederatedVersions) -> Mutant:
-    """Build the audit of a broken protection and of its correct version with a canary along an inert weight.
+    """Build the audit of a broken protection and of its correct version with a canary along an inert (unused) weight.
 
     Raises:
         ValueError: where no such canary covers the claim, or the correct version publishes no Gaussian law.

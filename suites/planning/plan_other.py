@@ -157,7 +157,8 @@ class OtherKind(FederationKind):
     them.
 
     ``returns``: what a defense of this kind prepares.
-    ``trial_job``, ``audit_job``: the classes of its jobs. ``audit_name``: of its audit in result rows.
+    ``trial_job``, ``audit_job``: the classes of its jobs. ``audit_name``: the name of its audit in
+    result rows.
     """
 
     returns: ClassVar[Prepares]

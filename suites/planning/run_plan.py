@@ -12,6 +12,7 @@ from ..attacking.trial import TrialJob
 from ..audits.audit_method import BlockJob, PlannedAudit
 from ..config.catalogue import tables_with_parts
 from ..config.compatibility import check_candidates
+from ..config.recorded import recording_of
 from ..config.resolve import ResolvedSuite, audit_task_of, check_executor, identity, set_up
 from ..config.source import ConfigError
 from ..config.tables.suite import FederationSpec
@@ -128,6 +129,8 @@ class _Planner:
             raise ConfigError(*mistakes)
 
     def _check_federation(self, name: str, spec: FederationSpec) -> None:
+        if spec.recording is not None:  # Before its task, which may have been built before the recording changed.
+            set_up(self.suite, "federations", name, partial(recording_of, spec))
         seed, audit = self.suite.seeds[0], self.suite.spec.audit
         task = self.suite.task(name, seed)
         place = self.suite.source.where(("federations", name, "executor"))
@@ -137,8 +140,9 @@ class _Planner:
             used = set_up(self.suite, "federations", name, partial(audit_task_of, spec, audit, seed), key)
             check_executor(spec, used.network, place)
         for entry in self.suite.attacks:
-            # Attacks on shadow federations score every sample, and choose no candidates.
-            if name in entry.federations and entry.shadows is None:
+            # Attacks on shadow federations score every sample, and choose no candidates. Of a recording without a truth
+            # no sample is known.
+            if name in entry.federations and entry.shadows is None and len(task.outsider_labels):
                 place = self.suite.source.where(("attacks", entry.label, "count"))
                 check_candidates(entry.attack, task, seed, f"{place}: attack {entry.label} on federation {name}")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ...audit.claim import AS_PUBLISHED
 from ...audit.finding import ACCEPTED, Finding, Verdict
-from ...audit.wording import counted, nearest
+from ...audit.wording import counted, listed, nearest
 from ..config.source import ConfigError
 from .record import Record
 
@@ -217,13 +217,6 @@ def judge_finding(name: str, finding: Finding) -> Outcome:
         return Outcome(verdict_line=f"NO CLAIM: {finding.reason}", exit_code=OK)
     word = finding.verdict.value.replace("_", " ")
     return Outcome(verdict_line=f"INCONCLUSIVE: {word}: {finding.reason}", exit_code=INCONCLUSIVE)
-
-
-def listed(labels: Sequence[str]) -> str:
-    """Join the distinct labels with commas; if there are more than four, name four and count the others."""
-    # A defense audited on several seeds or federations would otherwise be listed several times.
-    unique = list(dict.fromkeys(labels))
-    return ", ".join(unique[:4]) + (f" and {len(unique) - 4} more" if len(unique) > 4 else "")
 
 
 def accepting_weak(records: Iterable[Record]) -> list[Record]:

@@ -30,13 +30,17 @@ class _Aligned:
     clients: list[int]
 
 
-def score_reconstructions(cell: Cell, evidence: Reconstructions, task: Task, store: Store) -> list[Record]:
+def score_reconstructions(
+    cell: Cell, evidence: Reconstructions, task: Task, store: Store, senders: Sequence[int] | None = None
+) -> list[Record]:
     """Build one result row per image and metric; images of one update are matched to its samples by least total MSE.
+
+    ``senders``: the client of each update of the round; by default every client sent one, in their order.
 
     Where the task marks sensitive pixels, images are also scored inside and outside that region. Where the weights of
     LPIPS are missing, its row gives the reason.
     """
-    aligned = _aligned(evidence, task)
+    aligned = _aligned(evidence, task, list(range(task.clients)) if senders is None else list(senders))
     # No download here: the run did it before its first job, and workers of a cluster may have no network.
     lpips = lpips_scorer()
     scorer = None if isinstance(lpips, Unavailable) else lpips
@@ -78,7 +82,7 @@ def score_reconstructions(cell: Cell, evidence: Reconstructions, task: Task, sto
     return rows
 
 
-def _aligned(evidence: Reconstructions, task: Task) -> _Aligned:
+def _aligned(evidence: Reconstructions, task: Task, senders: list[int]) -> _Aligned:
     """Each client's images in the order of its samples.
 
     Raises:
@@ -86,7 +90,8 @@ def _aligned(evidence: Reconstructions, task: Task) -> _Aligned:
     """
     uploads = np.arange(len(evidence.images)) if evidence.uploads is None else evidence.uploads
     named, counts = np.unique(uploads, return_counts=True)
-    if named.tolist() != list(range(task.clients)) or tuple(counts.tolist()) != task.sizes:
+    sizes = [task.sizes[client] for client in senders]
+    if named.tolist() != list(range(len(senders))) or counts.tolist() != sizes:
         raise Undefined(
             "scores need an update of every client, with as many images reconstructed from it as the client has "
             'samples: use full cohorts and full batches, and partition "one_sample" for an attack that reconstructs '
@@ -94,8 +99,9 @@ def _aligned(evidence: Reconstructions, task: Task) -> _Aligned:
             f"{max(task.sizes)} samples"
         )
     images, truth, clients = [], [], []
-    for client, part in enumerate(task.parts):
-        ours, wanted = evidence.images[uploads == client], task.private_images[part].double().numpy()
+    for row, client in enumerate(senders):
+        part = task.parts[client]
+        ours, wanted = evidence.images[uploads == row], task.private_images[part].double().numpy()
         # A gradient does not reveal the order of a lot's samples, so that any order of images is as good.
         images.append(ours[match(ours, wanted)] if len(part) > 1 else ours)
         truth.append(wanted)
@@ -103,6 +109,6 @@ def _aligned(evidence: Reconstructions, task: Task) -> _Aligned:
     return _Aligned(
         images=np.concatenate(images),
         truth=np.concatenate(truth),
-        masks=None if task.masks is None else task.masks[torch.cat(task.parts)].numpy(),
+        masks=None if task.masks is None else task.masks[torch.cat([task.parts[client] for client in senders])].numpy(),
         clients=clients,
     )

@@ -8,7 +8,8 @@ import torch
 from fedassay.adapters.loop_system import Loop
 from fedassay.adapters.opacus import Training
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
-from fedassay.adapters.runner import is_runner, watch
+from fedassay.adapters.runner import watch
+from fedassay.adapters.target import is_runner
 from fedassay.checks.training_record import Plant
 from fedassay.cli.system_run import judge_watched
 from torch import nn
@@ -208,7 +209,7 @@ def only_of_all_records(data):
         ({"hand_over": copies, "rate_of": by_loss}, "by a copy of the tensor"),
         ({"hand_over": lambda watch, total, noised: watch.release(None, noised), "rate_of": by_loss}, "not looked at"),
         ({"own": only_of_all_records, "adjacency": "add_remove"}, "a run without one record ended with IndexError"),
-        ({"order": lambda x: x.flip(0)}, "pass to watch.lot the indices in the given data"),
+        ({"order": lambda x: x.flip(0)}, "by their indices in the given data"),
         (
             {"first": clipped, "rows_of": lambda rows: rows},
             "call watch.lot before the loop computes the norms of its gradients",

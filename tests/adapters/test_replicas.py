@@ -16,7 +16,8 @@ from fedassay.adapters import replicas
 from fedassay.adapters.many_units import ManyUnits, audit_many_units
 from fedassay.adapters.play_back import PlayBack, Step
 from fedassay.adapters.replicas import KeptProjections, audit_replicas, plan_replicas
-from fedassay.adapters.runner import is_runner, watch
+from fedassay.adapters.runner import watch
+from fedassay.adapters.target import is_runner
 from fedassay.audit.estimators.release_tests import BrokenRelease, draw_projections
 from fedassay.audit.finding import accept_weak
 from fedassay.checks.training_record import Plant, RecordError, Release, TrainingRecord
@@ -394,7 +395,7 @@ def test_a_step_that_lets_nan_through_limits_the_finding_of_replicas_and_refutes
 
             return PlayBack(Step(call=call, layout=LAYOUT, clip_norm=1.0, noise_multiplier=1.0), seed)
 
-    limit = "the claim holds for records that cannot send such values"
+    limit = "the claim holds for records that cannot cause such values"
     assert limit in watch(Clipped()).limit
     found = audit_replicas(Clipped(), plan=plan)
     assert (found.verdict.value, limit in found.line(), limit in found.limit) == ("NOT_REFUTED", True, True)

@@ -20,7 +20,7 @@ def recording(seed=0, *, steps=12, noise=None, lots=None, sums=None, ledger=None
     for step, ids in enumerate(chosen):
         came = torch.from_numpy(vectors[list(ids)]).float()
         total = clipped(came).sum(0) if sums is None else sums(came)
-        found = contributions(came, total, CLIP)
+        found = contributions(came, total, CLIP, tensors=LAYOUT.slices)
         released = total + torch.from_numpy(NOISE * CLIP * drawn[step]).float()
         releases.append(
             Release(
@@ -29,6 +29,7 @@ def recording(seed=0, *, steps=12, noise=None, lots=None, sums=None, ledger=None
                 received=total,
                 expected=found.expected if rows else None,
                 longest=found.longest if rows else None,
+                rule=found.rule,
                 clip_norm=CLIP,
                 noise_multiplier=NOISE,
                 rows=len(ids),

@@ -176,7 +176,7 @@ def test_what_lets_nan_or_infinity_through_keeps_its_claim_for_those_who_cannot_
         found = check_claim(task, plan, protection, claim)
         assert all(one.passed for one in found if one.name == EXTREME)
         assert [one.passed for one in found if one.name == FINITE] == [None] * limited
-        assert limit_of(found).endswith(f"the claim holds for {whom} that cannot send such values") is limited
+        assert limit_of(found).endswith(f"the claim holds for {whom} that cannot cause such values") is limited
 
 
 @pytest.mark.simulations
@@ -224,7 +224,7 @@ def test_noise_of_any_law_on_rows_outside_the_radius_is_found_and_on_clamped_one
     assert extreme(Laplace(clamped=True), claim).passed
     found = extreme(Laplace(clamped=False), claim)
     assert found.passed is False
-    assert "times as large as usual" in found.words
+    assert "times that of a usual run" in found.words
 
 
 def test_the_rows_hold_what_their_words_name():

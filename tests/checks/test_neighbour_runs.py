@@ -7,6 +7,7 @@ import pytest
 import torch
 from fedassay.audit.claim import Adjacency
 from fedassay.checks.neighbour_runs import ReplacedRun, renamed, shown_by_size, size_check, sums_on_neighbours
+from fedassay.checks.watched_sums import marks_of
 from foreign_runs import CLIP, LAYOUT, RECORDS, recording
 from scipy.stats import chi2
 
@@ -66,7 +67,7 @@ def test_a_record_with_another_index_is_named_and_one_whose_gradient_vanished_in
     assert len(holding) > 1
     assert renamed(first, [vanished], first=first) == ""
     wrong = replace(other, replaced=next(one for one in range(RECORDS) if one not in first.releases[holding[0]].ids))
-    assert f"has the index {REPLACED} in watch.lot" in renamed(first, [wrong], first=first)
+    assert f"has the index {REPLACED} in the lots" in renamed(first, [wrong], first=first)
 
 
 def test_rows_of_other_records_must_not_move():
@@ -114,3 +115,55 @@ def test_the_epsilon_of_sizes_is_that_of_the_best_event_of_a_naive_search():
     assert shown_by_size(first, smaller) == pytest.approx(expected, rel=2e-3)
     assert shown_by_size(smaller, first) == pytest.approx(shown_by_size(first, smaller), rel=2e-3)
     assert shown_by_size(first, sized(1.0)) == 0
+
+
+def marked(*, moves, holding=True, raw=False, inputs=False):
+    """Runs of three lots of 40 rows, of which ``moves`` change in the lots with the record, or in all; ``raw``: before
+    the clip only.
+    """
+    rng = np.random.default_rng(1)
+    first, other = [], []
+    for one in recording(steps=3).releases:
+        ids = tuple(range(40)) if one.step else tuple(range(10, 50))
+        rows = torch.from_numpy(rng.standard_normal((40, LAYOUT.dim)))
+        again = rows.clone()
+        if not holding or REPLACED in ids:
+            again[:moves] *= 3 if raw else -1
+        kept = [each * (CLIP / each.norm(dim=1, keepdim=True)).clamp(max=1) for each in (rows, again)]
+        seen = [tuple(range(40)), tuple(range(40 - 2 * inputs, 80 - 2 * inputs)) if inputs else tuple(range(40))]
+        for releases, each, after, names in zip((first, other), (rows, again), kept, seen, strict=True):
+            facts = {"received": after.sum(0), "rows": 40, "ids": ids, "longest": 1.0, "inputs": names}
+            releases.append(replace(one, marks=marks_of(each, after), **facts))
+    made = [replace(recording(steps=3), releases=tuple(one), drawn=(0, 1, 2)) for one in (first, other)]
+    return compared(made[0], [ReplacedRun(replaced=REPLACED, record=made[1])])
+
+
+@pytest.mark.parametrize(
+    ("options", "hook"),
+    [
+        ({"inputs": True, "holding": False}, "preparation of the data"),
+        ({"holding": False}, "loss or model"),
+        ({"holding": True}, "loss or model"),
+    ],
+)
+def test_gradients_of_others_that_change_are_explained_by_inputs_and_lots(options, hook):
+    found = marked(moves=20, **options)
+    assert (found.passed, found.hook) == (False, (hook,))
+    assert "20 of 40 gradients" in found.witness
+    assert ("only in lots that contain it" in found.cause) == (options == {"holding": True})
+
+
+def test_gradients_of_others_that_change_before_the_clip_alone_leave_the_check_open():
+    found = marked(moves=20, raw=True)
+    assert (found.passed, "before they are clipped" in found.witness) == (None, True)
+
+
+def test_rows_in_another_order_are_no_change():
+    first, (other,) = pair(move=1.0)
+    rows = torch.from_numpy(np.random.default_rng(0).standard_normal((20, LAYOUT.dim)))
+    turned = {id(first): marks_of(rows, rows), id(other.record): marks_of(rows.flip(0), rows.flip(0))}
+    runs = [
+        replace(run, releases=tuple(replace(one, marks=turned[id(run)]) for one in run.releases))
+        for run in (first, other.record)
+    ]
+    assert compared(runs[0], [replace(other, record=runs[1])]).passed

@@ -76,7 +76,7 @@ def of_few_values(rng, steps, dim):
         (normal, set()),
         (halved, {SCALE}),
         (only_matrices, {PRESENT, SCALE}),
-        (every_step_the_same, {FRESH_NOISE, SCALE}),
+        (every_step_the_same, {FRESH_NOISE}),
         (negated_in_the_next_step, {FRESH_NOISE}),
         (seeded_per_tensor, {FRESH_NOISE}),
         (overlapping_tables, {FRESH_NOISE, SHAPE}),

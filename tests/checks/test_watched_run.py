@@ -51,7 +51,7 @@ def test_a_sum_that_is_no_number_limits_the_claim_and_noise_that_is_none_fails(v
 
     let_through = with_odd(3, "received", "released", "expected")
     assert [one.words for one in let_through.failed] == []
-    limit = "the sum of step 3 is NaN or infinite: the claim holds for records that cannot send such values"
+    limit = "the sum of step 3 is NaN or infinite: the claim holds for records that cannot cause such values"
     assert let_through.limit == limit
     assert f"limited: finite for all rows: {limit}" in let_through.lines()
     finding = let_through.finding(claim)

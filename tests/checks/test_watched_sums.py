@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fedassay.checks.watched_sums import contributions, sum_checks, undetermined_rule
-from foreign_runs import recording
+from foreign_runs import CLIP, LAYOUT, clipped, recording
 
 ROWS = torch.tensor([[3.0, *[0.0] * 5], [0.0, 0.5, *[0.0] * 4]])
 
@@ -130,3 +130,56 @@ def test_weights_that_show_no_rule_are_not_checked_and_hide_no_long_row():
     assert sum_checks(replace(run, remarks={"weights": "a reason"}))[0].passed is None
     broken = recording(sums=lambda rows: rows.sum(0))
     assert sum_checks(replace(broken, remarks={"weights": "a reason"}))[0].passed is False
+
+
+def factors(rows, norm=CLIP):
+    return (norm / rows.norm(dim=1, keepdim=True)).clamp(max=1)
+
+
+def head_unclipped(rows):
+    found, head = clipped(rows).sum(0), LAYOUT.slices["head"]
+    found[head] = rows[:, head].sum(0)
+    return found
+
+
+def each_alone(rows):
+    return torch.cat([clipped(rows[:, place]) for place in LAYOUT.slices.values()], dim=1).sum(0)
+
+
+def without_head(rows):
+    return (rows * factors(rows[:, : LAYOUT.slices["head"].start])).sum(0)
+
+
+@pytest.mark.parametrize(
+    ("sums", "words", "others"),
+    [
+        (head_unclipped, "the gradients of head are summed without clipping", ("weight", "bias", "all")),
+        (each_alone, "the gradients of weight, bias, head are clipped to norm 0.7 in each tensor alone", ("without",)),
+        (without_head, "the clip leaves out the gradients of head", ("weight", "all")),
+        (lambda rows: (rows * factors(rows, 1.4)).sum(0), "all gradients are clipped to norm 1.4 instead of 0.7", ()),
+        (lambda rows: 2 * clipped(rows).sum(0), "all gradients are multiplied by 2 after the clip", ()),
+        (lambda rows: rows.sum(0), "all gradients are summed without clipping, or with a clip norm above", ()),
+    ],
+)
+def test_another_rule_of_the_sum_is_named_with_its_tensors(sums, words, others):
+    found = result(sums)
+    assert found.passed is False
+    assert found.cause.startswith(words)
+    assert not [one for one in others if one in found.cause]
+
+
+def test_the_clip_of_a_mean_is_named_and_not_accused():
+    def together(rows):
+        return rows.sum(0) * min(1.0, CLIP / float(rows.sum(0).norm()))
+
+    found = result(together)
+    assert found.passed is None
+    assert "multiplied by one number for the lot" in found.witness
+
+
+def test_random_sums_are_named_by_no_rule():
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        rows = torch.from_numpy(rng.standard_normal((200, LAYOUT.dim)))
+        found = contributions(rows, torch.from_numpy(rng.standard_normal(LAYOUT.dim)), 1.0, tensors=LAYOUT.slices)
+        assert (found.rule, found.longest) == ("", None)

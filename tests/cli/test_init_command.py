@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from email.message import Message
 from pathlib import Path
 
 import fedassay
@@ -75,6 +76,17 @@ def test_a_template_of_each_kind_has_a_file_that_its_next_command_accepts_and_a_
     sys.modules.pop("mine", None)
 
 
+def test_requirements_name_a_repository_only_where_the_package_does(monkeypatch):
+    facts = Message()
+    monkeypatch.setattr(init_command, "metadata", lambda _: facts)
+    assert init_command._requirement("fedassay[opacus]").startswith("# ")
+    facts["Project-URL"] = "Repository, https://example.org/fedassay"
+    version = fedassay.__version__
+    assert init_command._requirement("fedassay[opacus]") == (
+        f"fedassay[opacus] @ git+https://example.org/fedassay@v{version}"
+    )
+
+
 def test_a_template_is_for_one_thing(say, tmp_path):
     assert "got --opacus and --loop" in say("init", tmp_path / "own", "--loop", "--opacus").stderr
     assert not (tmp_path / "own").exists()
@@ -135,7 +147,7 @@ def test_every_file_that_the_workflow_names_is_written_and_asks_for_the_version_
     assert cached == ["requirements.txt"]
     assert installed == [["requirements.txt"]]
     asked = [line for line in (demo / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
-    assert asked == [f"fedassay>={fedassay.__version__}", "pytest>=8"]
+    assert [line for line in asked if not line.startswith("fedassay @ git+")] == ["pytest>=8"]
     assert f"fedassay-{fedassay.__version__}-py3-none-any.whl" in (demo / "README.md").read_text()
     assert all("{version}" not in (demo / name).read_text() for name in FILES)
 

@@ -103,7 +103,8 @@ class TableOptions(SplitOptions):
             raise ValueError(f"a column of labels must not be in drop, owner or split, got {min(used)!r}")
         if self.split and self.test:
             raise ValueError(
-                f"only one of split (a column) and test (a file) can be given, got {self.split!r} and both"
+                f"only one of split (a column) and test (a file) can be given, "
+                f"got split = {self.split!r} and test = {self.test!r}"
             )
         return self
 

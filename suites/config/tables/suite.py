@@ -126,6 +126,15 @@ class WarmStartSpec(SuiteTable):
     """``sgd`` (plain gradient descent) or ``adam``."""
 
 
+class RecordingSpec(SuiteTable):
+    """A recording of a deployment, which stands in place of a training."""
+
+    path: str = Field(min_length=1)
+    """Its folder."""
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    """Checksum of its content and truth, which ``fedassay attack`` writes."""
+
+
 class FederationSpec(WithData):
     """The settings of a federation: data set, model, partition of the data over the clients, and training."""
 
@@ -170,6 +179,10 @@ class FederationSpec(WithData):
     """What happens to the clients' records before the training, and to the models after it: ``file.py:Class`` or
     ``package.module:Class``, a subclass of ``fedassay.fl.preparation.Preparation``, or a table of it as ``part`` and
     its options. By default clients train on the records as they are.
+    """
+    recording: RecordingSpec | None = Field(default=None, exclude_if=is_absent)
+    """A recording whose messages are attacked. Nothing is trained, and ``clients``, ``rounds`` and ``algorithm`` must
+    be the recording's. By default the federation is trained.
     """
     calibrated_on: str | None = None
     """The federation whose plan the defenses are calibrated on. This one then only shows what one upload leaks, and

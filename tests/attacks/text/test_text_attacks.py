@@ -74,7 +74,9 @@ def test_under_strong_noise_it_is_no_better_than_public_texts():
 
 def test_lots_whose_places_fill_the_span_are_refused():
     view, knowledge, _ = observed_texts(toy_texts((6,), width=16))
-    with pytest.raises(Undefined, match=rf"6 texts of {LENGTH} tokens have as many positions as attention has inputs"):
+    with pytest.raises(
+        Undefined, match=rf"6 texts of {LENGTH} tokens have {6 * LENGTH} positions, and the attack needs fewer"
+    ):
         AttentionSpan().run(view, knowledge, np.random.default_rng(0))
 
 

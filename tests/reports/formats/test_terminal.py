@@ -69,13 +69,25 @@ def test_the_line_of_a_claim_counts_its_checks_and_names_failed_ones(run_maker, 
     assert f"<small>{words.replace('>', '&gt;')}</small>" in html(folder)
 
 
+def test_the_line_of_a_control_stays_short_however_much_its_checks_found(run_maker, make_claim):
+    claim = run_maker.sign("noise_halved", make_claim(), control=True)
+    row = AUDIT | {"claim_id": claim.claim_id, "defense": "noise_halved", "control": True, "cell_id": "a"}
+    run_maker.row(**row, value=2.2, ceiling=4.97, verdict="REFUTED", not_looked_at=["clients: " + 200 * "x"])
+    for number in range(9):
+        check = row | {"role": "check", "attack": "replay", "metric": f"check_{number}", "verdict": "FAILED"}
+        run_maker.row(**check, value=10.0, reason=f"check {number}: {90 * 'y'}")
+    (line,) = claim_lines(run_maker.write())
+    assert "9 implementation checks failed: REFUTED (control, as intended)" in line
+    assert len(line) <= 300
+
+
 def test_the_line_of_a_claim_says_for_whom_alone_it_holds(run_maker, make_claim):
     claim = run_maker.sign("dp_fedavg", make_claim())
     limit = limit_of([finite_result(["NaN"], ["NaN makes the release no number"], whom="clients")])
     row = AUDIT | {"claim_id": claim.claim_id, "route": "eps_low", "verdict": "NOT_REFUTED", "reason": "at alpha 0.05"}
     run_maker.row(**row, limit=limit, defense="dp_fedavg", value=0.5, ceiling=4.9)
     (line,) = claim_lines(run_maker.write())
-    words = "NaN makes the release no number: the claim holds for clients that cannot send such values"
+    words = "NaN makes the release no number: the claim holds for clients that cannot cause such values"
     assert line.endswith(f"NOT REFUTED; {words}")
 
 

@@ -84,7 +84,7 @@ def test_an_accepted_test_of_small_power_is_called_weak_and_has_its_own_advice(o
     # A test counts as weak above twice the claimed epsilon.
     assert "is at most 8." in one.engineer
     assert "weak test" in html(folder)
-    assert headline(folder) == "No violation found in 1 privacy claim, but the test is weak"
+    assert (headline(folder), one.found) == ("Not decided: the test is weak", "Not decided: the test is weak")
 
 
 @pytest.mark.parametrize(
@@ -92,18 +92,24 @@ def test_an_accepted_test_of_small_power_is_called_weak_and_has_its_own_advice(o
     [
         ("REFUTED", {"value": 5.123}, "Violated", "Do not rely on this claim", "Mend the defense"),
         ("UNDERPOWERED", {}, "Not decided", "Do not rely on this test", "Make more runs"),
-        ("OUT_OF_SCOPE", {"value": None}, "Out of scope of every test", "Do not report", "No audit method"),
+        (
+            "OUT_OF_SCOPE",
+            {"value": None},
+            "Not decided: out of scope of every test",
+            "Do not report",
+            "No audit method",
+        ),
         (
             "OUT_OF_SCOPE",
             {"value": None, "reason": "the defense cannot be prepared for the audit's federation (2 clients): x"},
-            "Out of scope of every test",
+            "Not decided: out of scope of every test",
             "Do not report",
             "The defense does not state this claim for the audit's federation",
         ),
         (
             "",
             {"value": None, "status": "failed", "reason": "boom"},
-            "The test failed",
+            "Not decided: the test failed",
             "Do not report",
             "Mend the error",
         ),
@@ -119,7 +125,7 @@ def test_every_verdict_has_its_words_and_a_next_step(one_claim, verdict, fields,
         assert one.people.endswith("The claim does not hold, so do not count on this limit.")
         assert headline(folder) == "The privacy claim is violated: mine"
     elif fields.get("status") == "failed":
-        assert headline(folder) == "Incomplete: 1 privacy claim cannot be judged yet"
+        assert headline(folder) == "Not decided: the run is incomplete, so 1 privacy claim cannot be judged"
     else:
         assert headline(folder) == "The privacy claim is not decided"
 
@@ -131,7 +137,7 @@ def test_a_failed_check_takes_away_the_word_that_nothing_was_found(one_claim, ru
         claim_id=signed.claim_id, cell_id="judged", reason="sensitivity: moves 2; in `law`: x (a)",
     )  # fmt: skip
     (one,) = answers(folder := one_claim(signed, cell_id="judged", detectable=signed.epsilon))
-    assert one.found == "No violation found, but 1 implementation check failed"
+    assert one.found == "Not decided: 1 implementation check failed"
     assert "implementation check failed" in one.engineer
     assert headline(folder) == "The privacy claim is not decided"
 
@@ -195,12 +201,12 @@ def test_a_planted_fault_that_only_checks_found_is_not_one_that_was_missed(one_c
     (one,) = answers(folder)
     said = (headline(folder), one.owner, controls_sentence(claim_rows(folder)))
     assert one.found == "Not decided: the runs missed a planted fault"
-    assert "audit (audit.replicas, now 60) until it refutes the planted faults (half)" in one.engineer
+    assert "more runs (audit.replicas, now 60), until the audits refute the planted faults (half)" in one.engineer
     # What the test finds in 9 of 10 cases is not stated of tests that missed a fault altogether.
     assert (one.missed, "9 of 10" in one.power) == (not by_checks, by_checks)
     if by_checks:
         assert said == (
-            "Could not decide: too few runs to find 1 planted fault",
+            "Not decided: too few runs to find 1 planted fault",
             "Do not rely on this run: its runs missed a fault that was planted to test them; only checks found it.",
             "1 defense of this run is broken on purpose (controls). 0 of 1 were found by runs, 1 by checks of the code "
             "alone: the runs are too few to find such errors.",
@@ -314,14 +320,13 @@ def test_a_run_whose_audits_miss_a_planted_fault_decides_nothing(one_claim, run_
     run_maker.verdict_row(broken, defense="control_broken", attack="canary", verdict="NOT_REFUTED", control=True)
     folder = one_claim(replace(toy_claim(), epsilon=4.0), detectable=4.5)
     one = next(one for one in answers(folder) if one.row.defense == "mine")
-    assert headline(folder) == "Could not decide: the audits missed 1 planted fault"
+    assert headline(folder) == "Not decided: the audits missed 1 planted fault"
     assert ("missed a fault" in one.owner, "control_broken" in one.engineer) == (True, True)
     page = html(folder)
     assert '<div class="band open">' in page
-    assert "run incomplete</span>" in page
-    assert 'class="chip UNDERPOWERED">Not decided: the runs missed a planted fault</span>' in page
+    assert one.found == "Not decided: the runs missed a planted fault"
     assert any("not decided: the runs missed a planted fault" in risk for risk in residual_risks(folder, [one]))
-    assert "? undecided" in page
+    assert "? not decided" in page
 
 
 def test_a_refuted_claim_names_the_checks_that_failed(one_claim, run_maker):
@@ -429,6 +434,38 @@ def test_rebuilt_images_are_counted_and_none_is_no_success(one_claim, run_maker,
 def test_an_audit_that_cannot_decide_says_why(one_claim, reason, words):
     (one,) = answers(one_claim(verdict="UNDERPOWERED", reason=reason))
     assert one.power.endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("counted", "setting"),
+    # Of 1,750 runs, a fifth chooses the threshold, and 1,400 count.
+    [(60, "audit.replicas=1400 (now 60)"), (48, "audit.replicas=1750 (now 60)"), (0, "audit.replicas, now 60")],
+)
+def test_an_audit_with_too_few_runs_states_the_setting_and_the_number_that_would_do(
+    one_claim, run_maker, counted, setting
+):
+    run_maker.manifest["suite"]["audit"] = {"design": "independent", "replicas": 60}
+    reason = "weak test: x; about 1,400 counted runs per arm would be enough" if counted else "weak test: x"
+    (one,) = answers(one_claim(verdict="UNDERPOWERED", n=counted, reason=reason))
+    assert setting in one.engineer
+
+
+@pytest.mark.parametrize(
+    ("part", "variant", "who"),
+    [
+        (None, "", "by fedassay's code dp_sgd for the settings of this run"),
+        ("mine.py:Mine", "", "by mine.py:Mine, code that is no part of fedassay"),
+        (None, "as_published", "by a paper, as published"),
+    ],
+)
+def test_a_card_says_who_states_its_claim_and_that_a_simulation_was_tested(run_maker, part, variant, who):
+    claim = run_maker.sign("dp_sgd", toy_claim(), variant=variant)
+    run_maker.verdict_row(claim, defense="dp_sgd", attack="canary", verdict="NOT_REFUTED", variant=variant)
+    run_maker.manifest["suite"]["defenses"] = {"dp_sgd": {"part": part, "epsilon": 4.0}}
+    (one,) = answers(folder := run_maker.write())
+    assert who in one.stated_by
+    assert "tested in a simulation, not in a deployed system" in one.stated_by
+    assert one.stated_by.replace("'", "&#39;") in html(folder)
 
 
 def test_the_reason_of_too_few_runs_is_that_of_the_audit():

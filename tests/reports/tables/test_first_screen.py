@@ -1,6 +1,8 @@
 """The pictures of the first screen: known places on the axis, and what they say of each verdict."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +12,10 @@ from fedassay.audit.finding import BY_CHECKS
 from fedassay.audit.observer import GLOBAL_MODELS
 from fedassay.reports.formats.page import html
 from fedassay.reports.reading.pooling import Pooled
-from fedassay.reports.tables.answers import answers
+from fedassay.reports.tables import first_screen
+from fedassay.reports.tables.answers import SIGNS, answers
 from fedassay.reports.tables.first_screen import (
+    LABELS,
     WIDTH,
     ValueBar,
     band,
@@ -54,18 +58,17 @@ def test_the_marks_of_a_claim_stand_at_their_values(answer):
     values = {"proved": 1.0, "claim": 4.0, "seen": 6.0, "most": 8.0}
     assert places(drawn) == pytest.approx({kind: WIDTH * value / 9.2 for kind, value in values.items()})
     assert drawn.broken is False
-    assert drawn.sentence.startswith("Axis of ε: proved: the true ε is at least 1.00; claimed: ε is at most 4; all")
+    assert drawn.sentence.startswith("Axis of ε: proved: the true ε is at least 1.00; claimed: ε is at most 4; if all")
 
 
 def test_the_smallest_violation_that_a_test_finds_names_runs_or_checks(answer):
     """An epsilon of 4.04 that is found, beside 2.03 that can be proved, contradict each other otherwise."""
     detected = f"{BY_CHECKS} 4.036 if its noise is 0.99 of the law's; the runs alone would not be enough: x"
     one = answer(value=0.0, detectable=4.036, ceiling=2.03, reason=detected)
-    assert "4.04 or more: found in 9 of 10 tests, by checks of the code, not by runs" in ruler_of(one).sentence
+    assert "4.04 or more, checks of the code, not runs, find it in 9 of 10 tests" in ruler_of(one).sentence
     assert "and 4.04 they may miss it" in one.power
-    assert (
-        "tests, by runs" in ruler(replace(one.row, record=one.row.record.model_copy(update={"reason": "x"}))).sentence
-    )
+    by_runs = replace(one.row, record=one.row.record.model_copy(update={"reason": "x"}))
+    assert "or more, runs find it" in ruler(by_runs).sentence
     assert places(ruler(one.row, missed=True)).keys() == {"claim", "most"}
 
 
@@ -142,6 +145,7 @@ def test_an_attack_that_succeeded_outside_the_claim_is_named_at_its_adversary(an
             )  # fmt: skip
     one = answer(replace(toy_claim(), observer=GLOBAL_MODELS))
     assert [each.status for each in watchers(one)] == ["covered", "covered", "open", "open", "attacked"]
+    assert band([one], finished=True) == ("!", "mixed")
 
 
 def test_people_and_use_are_those_of_the_answer(answer, run_maker):
@@ -184,10 +188,19 @@ def test_the_band_has_one_kind_per_outcome_and_only_a_tested_run_is_fine(answer,
     one = answer(**({"detectable": 4.5} | fields))
     assert band([one], finished=True)[1] == kind
     assert f'<div class="band {kind}">' in html(one.folder)
-    assert band([], finished=True)[1] == "open"
+    assert band([], finished=True) == ("–", "none")
     assert band([one], finished=False)[1] in (kind, "open") != "fine"
-    attacked = band([one], finished=True, attacked=True)
-    assert attacked == (("!", "mixed") if kind == "fine" else band([one], finished=True))
+
+
+def test_an_outcome_has_one_sign_and_one_colour_and_an_adversary_the_same_sign():
+    css = (Path(first_screen.__file__).parents[1] / "templates" / "report.css").read_text(encoding="utf-8")
+    colours = dict(re.findall(r"^\.band\.(\w+) \{ background: var\(--(\w+)\); \}$", css, re.MULTILINE))
+    assert colours == {"broken": "red", "open": "amber", "mixed": "violet", "none": "muted"}
+    assert "background: var(--blue)" in css.partition(".band {")[2].partition("}")[0]
+    assert len(set(SIGNS.values())) == len(SIGNS)
+    meant = {"covered": "fine", "broken": "broken", "in-doubt": "open", "claimed": "open", "attacked": "mixed"}
+    assert all(LABELS[status].startswith(SIGNS[kind]) for status, kind in meant.items())
+    assert len({label for label in LABELS.values() if label[0] != SIGNS["none"]}) == len(set(meant.values()))
 
 
 def test_the_three_pictures_show_one_image_without_and_with_the_defense(answer, run_maker):

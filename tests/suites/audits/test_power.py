@@ -12,10 +12,18 @@ from fedassay.audit.estimators.release_tests import (
     BrokenRelease,
     GaussianRelease,
 )
+from fedassay.audit.finding import weak_beyond
 from fedassay.audit.observer import UPLOADS
 from fedassay.audit.power import gaussian_points, trials_needed
 from fedassay.defenses.accounting.gaussian import SampledGaussian, calibrate_sampled_gaussian
-from fedassay.suites.audits.power import designed_tests, detectable_epsilon, enough_replicas, refutes, replicas_needed
+from fedassay.suites.audits.power import (
+    designed_tests,
+    detectable_epsilon,
+    enough_replicas,
+    refutes,
+    replicas_needed,
+    strong_replicas,
+)
 from fedassay.suites.config.tables.suite import AuditSpec
 from scipy.stats import norm
 from toy_claim import toy_claim
@@ -88,6 +96,18 @@ def test_too_few_replicas_detect_nothing(lot_sampled):
     claim, release = lot_sampled
     tests = designed_tests(claim, release, AuditSpec(), n=5)
     assert detectable_epsilon(claim, release, tests, n=5, alpha=ALPHA) is None
+
+
+def test_the_number_of_runs_that_would_do_is_the_least_on_its_grid_that_is_no_weak_test(lot_sampled):
+    claim, release = lot_sampled
+    found = strong_replicas(claim, release, AuditSpec(), made=200, alpha=ALPHA)
+    tried = [math.ceil(200 * 1.1**step) for step in range(1, 40)]
+    least, before = found, tried[tried.index(found) - 1]
+    shown = [
+        detectable_epsilon(claim, release, designed_tests(claim, release, AuditSpec(), n=n), n=n, alpha=ALPHA)
+        for n in (least, before)
+    ]
+    assert shown[0] <= weak_beyond(claim.epsilon) < (shown[1] or math.inf)
 
 
 def test_the_suite_names_the_violations_that_are_looked_for(lot_sampled):

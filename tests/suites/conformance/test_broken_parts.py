@@ -253,7 +253,7 @@ BAD = {
         "a false rate": (
             "@dataclass(frozen=True)\nclass part(Poisson):\n    probability: float = 0.5\n"
             "    def rate(self, n):\n        return 0.1\n",
-            "it states the rate 0.1, but drew",
+            "the part states the rate 0.1, but drew",
         ),
         "a mask of numbers": (
             "class part(Sampling):\n"

@@ -1,0 +1,100 @@
+"""The mean of the updates is clipped in place of each of them.
+
+Two rounds of all clients with noise multiplier 3: epsilon 1.27 at delta 1e-3.
+"""
+
+from functools import partial
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+from dp_faults import Case, Claim, Program
+from dp_faults.in_process import run
+
+ROUNDS, CLIENTS, NOISE, CLIP = 2, 20, 3.0, 1.0
+
+
+def clip_each(moves):
+    return np.mean([shortened(one) for one in moves], axis=0)
+
+
+def clip_the_mean(moves):
+    return shortened(np.mean(moves, axis=0))
+
+
+class Private(FedAvg):
+    """Clips updates, and adds noise to their mean."""
+
+    def __init__(self, clip, seed):
+        super().__init__(fraction_evaluate=0.0)
+        self.clip, self.rng = clip, np.random.default_rng(seed)
+
+    def configure_train(self, server_round, arrays, config, grid):
+        self.round, self.before = server_round, arrays["w"].numpy()
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(self, server_round, replies):
+        moves = [reply.content["arrays"]["w"].numpy() - self.before for reply in replies]
+        move = self.clip(moves) + NOISE * CLIP / CLIENTS * self.rng.normal(size=3)
+        return ArrayRecord({"w": Array(self.before + move)}), MetricRecord()
+
+
+def shortened(move):
+    return move * min(1.0, CLIP / max(np.linalg.norm(move), 1e-12))
+
+
+def apps(data, seed, clip):
+    client = ClientApp()
+
+    @client.train()
+    def train(message, context):
+        update = data[context.node_config["partition-id"]]
+        model = message.content["arrays"]["w"].numpy() + update
+        content = {"arrays": ArrayRecord({"w": Array(model)}), "metrics": MetricRecord({"num-examples": 1})}
+        return Message(RecordDict(content), reply_to=message)
+
+    server = ServerApp()
+
+    @server.main()
+    def main(grid, context):
+        start = ArrayRecord({"w": Array(np.zeros(3))})
+        result = Private(clip, seed).start(grid, start, num_rounds=ROUNDS)
+        context.state["arrays"] = result.arrays
+
+    return server, client
+
+
+def release(data, rng, clip):
+    seed = int(rng.integers(2**31))
+    _, context = run(*apps(data, seed, clip), len(data), seed)
+    return context.state["arrays"]["w"].numpy()
+
+
+def program(clip):
+    stated = {"noise_multiplier": NOISE, "clip_norm": CLIP, "rate": 1.0, "rounds": ROUNDS}
+    claim = Claim(
+        epsilon=1.27, delta=1e-3, unit="client", adjacency="zero_out", observer="whoever receives the last model"
+    )
+    return Program(
+        claim=claim,
+        release=partial(release, clip=clip),
+        parts={"flower": {"apps": partial(apps, clip=clip), **stated}},
+    )
+
+
+data = np.random.default_rng(1).normal(size=(CLIENTS, 3)) * [1, 1, 0]
+data[0] = [0, 0, 1000]
+CASE = Case(
+    fault="clip",
+    correct=program(clip_each),
+    broken=program(clip_the_mean),
+    neighbours=(data, data * (np.arange(len(data)) > 0)[:, None]),
+    source="https://github.com/JeffffffFu/Awesome-Differential-Privacy-and-Meachine-Learning/issues/9",
+    ideal="one client moves the mean by a whole clip norm, where the noise is made for a twentieth",
+    event=lambda model: model[2] > 1,
+    proof="the client moves the model by 2 in two rounds, and the noise by .21",
+    trials=80,
+)
