@@ -26,7 +26,7 @@ def main(words: list[str] | None = None) -> int:
     ran.add_argument("-o", "--output", type=Path, required=True, help="file of rows, to which new ones are appended")
     shown = commands.add_parser("table", help="the table in Markdown")
     shown.add_argument("files", nargs="+", type=Path)
-    commands.add_parser("freeze", help="write the hashes of the frozen half; frozen cases must not have changed")
+    commands.add_parser("freeze", help="write the hashes of the frozen half; frozen files must not have changed")
     given = parser.parse_args(words)
     if given.command == "list":
         for kind, name in names(given.kind):
@@ -48,7 +48,7 @@ def main(words: list[str] | None = None) -> int:
     elif given.command == "table":
         print(table([row for file in given.files for row in read(file)]))
     else:
-        print(f"{freeze()} cases are frozen")
+        print(f"{freeze()} files are frozen")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -76,7 +77,9 @@ def test_a_change_of_a_frozen_case_is_noticed_and_refused(tmp_path, monkeypatch)
         (tmp_path / "functions" / f"case_{number}.py").write_text("CASE = None\n")
     held = [name for _, name in corpus.names() if corpus.half("functions", name) == "frozen"]
     assert 0 < len(held) < 8
-    assert frozen.freeze() == len(held)
+    (tmp_path / "functions" / "_shared.py").write_text("")
+    monkeypatch.setattr(frozen, "SHARED", ())
+    assert frozen.freeze() == len(held) + 1
     (tmp_path / "functions" / f"{held[0]}.py").write_text("CASE = 1\n")
     assert frozen.changes() == [f"functions/{held[0]}"]
     with pytest.raises(ValueError, match=held[0]):
@@ -227,3 +230,15 @@ def test_learnt_log_odds_separate_what_differs_and_nothing_else():
     assert np.ptp(np.concatenate(equal)) == 0
     assert Verdict.of_bound(1.0, CLAIM).outcome == "silent"
     assert Verdict.of_bound(1.01, CLAIM).outcome == "found"
+
+
+def test_the_case_and_the_tool_of_the_page_work_as_they_are(tmp_path):
+    page = (CORPUS.parent / "docs" / "corpus.md").read_text(encoding="utf-8")
+    files = dict(re.findall(r'^```python title="(.+?)"\n(.*?)^```$', page, re.MULTILINE | re.DOTALL))
+    names = {}
+    exec(files["count_with_noise_of_half_the_scale.py"], names)
+    case = names["CASE"]
+    assert shown(case, case.broken) > 1 >= shown(case, case.correct)
+    (tmp_path / "mine.py").write_text(files["mine.py"])
+    mine = verdict.tool(str(tmp_path / "mine.py"))
+    assert [mine.judge(case.subject(broken=one), 0).outcome for one in (False, True)] == ["silent", "found"]
