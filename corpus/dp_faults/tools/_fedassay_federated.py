@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+from fedassay.adapters.loop_system import Loop
 
 from dp_faults import Subject
 
@@ -57,8 +58,7 @@ def jax(subject: Subject, part: Any, seed: int) -> str:
             raise ValueError(f"noise is called {len(calls)} times in {part['steps']} steps")
 
     import_module("jax.flatten_util")
-    system = import_module("fedassay.adapters.loop_system").Loop
-    found = system(train, data, delta=claim.delta, **stated, **setting(subject))
+    found = Loop(train, data, delta=claim.delta, **stated, **setting(subject))
     return failed(found, seed) or too_small(subject, found.claim.epsilon)
 
 

@@ -1,9 +1,10 @@
 """How fedassay watches the loops of the corpus: a LoopWatch takes what a loop hands over."""
 
-from importlib import import_module
 from typing import Any
 
 import numpy as np
+import torch
+from fedassay.adapters.loop_system import Loop
 
 from dp_faults import Subject
 
@@ -12,7 +13,7 @@ from ._fedassay_parts import failed, setting, too_small
 
 def loop(subject: Subject, part: Any, seed: int) -> str:
     """Watch a loop; the data are handed over record by record, so that the watch can exchange them."""
-    like, system = subject.neighbours[0], import_module("fedassay.adapters.loop_system").Loop
+    like = subject.neighbours[0]
     stated = {name: part[name] for name in ("noise_multiplier", "clip_norm", "rate", "steps")}
 
     def train(data: Any, watch: Any) -> Any:
@@ -22,7 +23,7 @@ def loop(subject: Subject, part: Any, seed: int) -> str:
         return record.synced()
 
     data = list(zip(*like, strict=True)) if isinstance(like, tuple) else like
-    found = system(train, data, delta=subject.program.claim.delta, **stated, **setting(subject))
+    found = Loop(train, data, delta=subject.program.claim.delta, **stated, **setting(subject))
     return failed(found, seed) or too_small(subject, found.claim.epsilon)
 
 
@@ -40,12 +41,11 @@ class _Record:
         self._tensors = tensors
 
     def _begin(self, numbers: int) -> Any:
-        nn = import_module("torch.nn")
-        self._module, taken = nn.Module(), 0
+        self._module, taken = torch.nn.Module(), 0
         for name, one in self._tensors.items():
             held = _tensor(one)
             if taken < numbers:
-                self._module.register_parameter(name, nn.Parameter(held))
+                self._module.register_parameter(name, torch.nn.Parameter(held))
             else:
                 self._module.register_buffer(name, held)
             taken += held.numel()
@@ -68,11 +68,10 @@ class _Record:
 
 
 def _tensor(values: Any) -> Any:
-    torch = import_module("torch")
     return torch.as_tensor(values).detach().clone().to(torch.float64)
 
 
 def _stacked(records: Any) -> Any:
     if isinstance(records[0], np.ndarray | np.generic):
         return np.stack(records)
-    return import_module("torch").stack(records)
+    return torch.stack(records)

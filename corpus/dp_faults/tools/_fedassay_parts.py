@@ -6,6 +6,8 @@ Each look returns the first fault in words, and an empty string where it sees no
 from importlib import import_module
 from typing import Any
 
+from fedassay import claim_from_noise
+
 from dp_faults import Subject
 
 UNITS = {"record": "sample", "client": "client", "user": "user"}
@@ -42,7 +44,7 @@ def law(subject: Subject, part: Any, seed: int) -> str:
     """Compute epsilon again, of steps of Gaussian noise on Poisson-sampled lots; other laws are left to the release."""
     if part["mechanism"] != "gaussian" or set(part) - {"mechanism", "noise_multiplier", "rate", "steps"}:
         return ""
-    implied = import_module("fedassay").claim_from_noise(
+    implied = claim_from_noise(
         part["noise_multiplier"],
         delta=subject.program.claim.delta,
         sampling_rate=part["rate"],

@@ -3,7 +3,7 @@
 A watched run accuses a correct program with probability 1e-5 at most, and the audit of the release with ``LEVEL``.
 """
 
-from importlib import import_module
+from fedassay import Claim, audit_mechanism
 
 from dp_faults import KINDS as ALL
 from dp_faults import Subject, Verdict, runs, trials
@@ -24,11 +24,11 @@ def judge(subject: Subject, seed: int) -> Verdict:
                     return Verdict(outcome="found", words=words)
             except Exception as refused:
                 aside.append(f"{part} not looked at: {type(refused).__name__}: {refused}")
-    ours, claim, release = import_module("fedassay"), subject.program.claim, runs(subject)
-    stated = ours.Claim.stated(claim.epsilon, claim.delta, adjacency=claim.adjacency)
+    claim, release = subject.program.claim, runs(subject)
+    stated = Claim.stated(claim.epsilon, claim.delta, adjacency=claim.adjacency)
     number = trials(subject, share=0.2, most=100_000)
     aside.append(f"{number} runs on each neighbour")
-    found = ours.audit_mechanism(
+    found = audit_mechanism(
         lambda side, rng: release(int(side), rng), stated, inputs=(0, 1), trials=number, seed=seed, alpha=LEVEL
     )
     return Verdict(

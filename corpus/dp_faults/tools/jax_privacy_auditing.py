@@ -4,7 +4,7 @@ The score of a run is the log-odds of a logistic regression on its release, lear
 bound is ``epsilon_clopper_pearson`` with the default threshold strategy, in both directions (``one_sided=False``).
 """
 
-from importlib import import_module
+from jax_privacy.auditing import CanaryScoreAuditor
 
 from dp_faults import ALPHA, Subject, Verdict, outputs, trials
 from dp_faults.scores import log_odds
@@ -15,10 +15,8 @@ KINDS = ("loops", "opacus", "flower", "jax")
 
 
 def judge(subject: Subject, seed: int) -> Verdict:
-    auditing = import_module("jax_privacy.auditing")
     number = trials(subject, most=2**14)
     first, second = (one[number // 2 :] for one in log_odds(*outputs(subject, seed, number)))
     claim = subject.program.claim
-    auditor = auditing.CanaryScoreAuditor(second, first)
-    bound = auditor.epsilon_clopper_pearson(ALPHA, claim.delta, one_sided=False)
+    bound = CanaryScoreAuditor(second, first).epsilon_clopper_pearson(ALPHA, claim.delta, one_sided=False)
     return Verdict.of_bound(bound, claim, f"{number} runs on each neighbour")

@@ -5,9 +5,9 @@ learnt from other runs, and its threshold is 0, fixed before (``threshold=``): t
 scores that are tested, and then the bound has no level.
 """
 
-from importlib import import_module
-
 import numpy as np
+from opake.auditing import canary_scores, one_run
+from opake.auditing.types import CoinFlip
 
 from dp_faults import ALPHA, Subject, Verdict, outputs, trials
 from dp_faults.scores import log_odds
@@ -18,12 +18,11 @@ KINDS = ("loops", "opacus", "flower", "jax")
 
 
 def judge(subject: Subject, seed: int) -> Verdict:
-    auditing, types = import_module("opake.auditing"), import_module("opake.auditing.types")
     number, claim = trials(subject), subject.program.claim
     first, second = (one[number // 2 :] for one in log_odds(*outputs(subject, seed, number)))
     coins = np.random.default_rng(seed).random(len(first)) < 0.5
     scores, places = np.where(coins, second, first), np.arange(len(first))
-    flips = types.CoinFlip(len(first), places, coins, places[coins], places[~coins], len(first))
-    estimate = auditing.one_run(auditing.canary_scores(scores, canary_indices=places), coin_flip=flips)
+    flips = CoinFlip(len(first), places, coins, places[coins], places[~coins], len(first))
+    estimate = one_run(canary_scores(scores, canary_indices=places), coin_flip=flips)
     bound = estimate.eps_delta().epsilon_at(delta=claim.delta, significance=ALPHA, threshold=0.0)
     return Verdict.of_bound(bound, claim, f"{len(first)} runs")
