@@ -6,5 +6,19 @@
 """
 
 from .case import KINDS, Case, Claim, Program, Subject, cases, load
+from .verdict import ALPHA, Verdict, outputs, runs, trials
 
-__all__ = ["KINDS", "Case", "Claim", "Program", "Subject", "cases", "load"]
+__all__ = [
+    "ALPHA",
+    "KINDS",
+    "Case",
+    "Claim",
+    "Program",
+    "Subject",
+    "Verdict",
+    "cases",
+    "load",
+    "outputs",
+    "runs",
+    "trials",
+]

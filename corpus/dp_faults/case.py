@@ -1,7 +1,7 @@
 """A case: a correct program, the same program with one fault, the claim that both state, and how the fault shows.
 
-A case is one file ``cases/KIND/NAME.py`` that ends with ``CASE = Case(...)``; its docstring names the fault in its first
-line. Cases are found by their files and import nothing but numpy, torch, and the library that their kind names.
+A case is one file ``cases/KIND/NAME.py`` that ends with ``CASE = Case(...)``; its docstring names the fault in its
+first line. Cases are found by their files and import nothing but numpy, torch, and the library that their kind names.
 """
 
 import hashlib
@@ -64,8 +64,8 @@ class Program:
 
     Args:
         claim: what it states.
-        release: ``(data, rng)`` -> all that the claim's observer receives, a float array whose shape does not depend on the
-            data unless this is the fault; all randomness comes from ``rng``, or from seeds drawn from it.
+        release: ``(data, rng)`` -> all that the claim's observer receives, a float array whose shape does not depend on
+            the data unless this is the fault; all randomness comes from ``rng``, or from seeds drawn from it.
         parts: entries for tools that look inside, by the name of the protocol (see the README): ``loop``, ``opacus``,
             ``flower``, ``jax``, ``law``.
     """
@@ -112,14 +112,13 @@ class Case:
 
     @property
     def half(self) -> str:
-        """``development`` or ``frozen``, by a hash of kind and name: nobody chooses."""
-        digest = hashlib.sha256(f"{self.kind}/{self.name}".encode()).digest()
-        return "frozen" if digest[0] % 2 else "development"
+        """``development`` or ``frozen``."""
+        return half(self.kind, self.name)
 
-    def subject(self, *, broken: bool) -> "Subject":
+    def subject(self, *, broken: bool, seconds: float = 60.0) -> "Subject":
         """Return what a tool receives of one version."""
         program = self.broken if broken else self.correct
-        return Subject(kind=self.kind, neighbours=self.neighbours, program=program)
+        return Subject(kind=self.kind, neighbours=self.neighbours, program=program, seconds=seconds)
 
 
 FAULTS = {
@@ -138,19 +137,37 @@ FAULTS = {
 class Subject:
     """What a tool receives: one version, without a word on whether it is broken.
 
-    A tool that the public documentation of a library would tell to choose other inputs may do so; ``neighbours`` are two data
-    sets between which the claim must hold.
+    A tool that the public documentation of a library would tell to choose other inputs may do so; ``neighbours`` are
+    two data sets between which the claim must hold.
     """
 
     kind: str
     neighbours: tuple[Any, Any]
     program: Program
+    seconds: float = 60.0
+    """CPU seconds after which the tool is ended."""
+
+
+def half(kind: str, name: str) -> str:
+    """Return ``development`` or ``frozen``, by a hash of kind and name: nobody chooses."""
+    return "frozen" if hashlib.sha256(f"{kind}/{name}".encode()).digest()[0] % 2 else "development"
+
+
+def path(kind: str, name: str) -> Path:
+    """Return the file of a case."""
+    return FOLDER / kind / f"{name}.py"
 
 
 def load(kind: str, name: str) -> Case:
-    """Return one case; raises ModuleNotFoundError where its file, or the library that it needs, is absent."""
+    """Return one case.
+
+    Raises ModuleNotFoundError where its file, or the library that it needs, is absent, and TypeError where the file
+    does not end with a case.
+    """
     module = importlib.import_module(f"{__package__}.cases.{kind}.{name}")
-    found: Case = module.CASE
+    found = getattr(module, "CASE", None)
+    if not isinstance(found, Case):
+        raise TypeError(f"{kind}/{name}.py must end with CASE = Case(...), got CASE = {found!r}")
     object.__setattr__(found, "kind", kind)
     object.__setattr__(found, "name", name)
     return found
