@@ -34,6 +34,8 @@ from .runner import is_replayable
 _ALONE = "has one record, so it has no neighbouring data set: give two records or more"
 _SMALL = 2
 """Number of the run on other records of which all numbers are small."""
+LONG = Plant(weight=1e4)
+"""A unit by which a clip of means, for one, is moved beyond one clip norm."""
 _ROUNDING = 0.02
 """Relative difference of the epsilons of two accountants that is rounding."""
 
