@@ -12,6 +12,7 @@ from fedassay.adapters.opacus import Training
 from fedassay.cli.system_run import judge_watched
 from opacus import PrivacyEngine
 from opacus.optimizers import DPOptimizer
+from opacus_runs import ClipOfTheSum, HalfTheNoise, NoClip
 from peft import LoraConfig, get_peft_model
 from torch.utils.data import DataLoader
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
@@ -44,31 +45,10 @@ class _StepSizeByLoss(Trainer):
         return loss
 
 
-class _HalfOfTheNoise(DPOptimizer):
-    def add_noise(self):
-        super().add_noise()
-        for one in self.params:
-            one.grad = (one.grad + one.summed_grad) / 2
-
-
 class _OneTensorWithoutNoise(DPOptimizer):
     def add_noise(self):
         super().add_noise()
         self.params[0].grad = self.params[0].summed_grad.clone()
-
-
-class _NoClip(DPOptimizer):
-    def clip_and_accumulate(self):
-        for one in self.params:
-            one.summed_grad = 20 * self._get_flat_grad_sample(one).sum(0)
-
-
-class _ClipOfTheSum(_NoClip):
-    def clip_and_accumulate(self):
-        super().clip_and_accumulate()
-        length = torch.stack([one.summed_grad.norm() for one in self.params]).norm()
-        for one in self.params:
-            one.summed_grad = one.summed_grad / length.clamp(min=1)
 
 
 def system(base, texts, *, kind=None, trainer=Trainer, own_loader=False, seeded=True, **options):
@@ -81,7 +61,7 @@ def system(base, texts, *, kind=None, trainer=Trainer, own_loader=False, seeded=
             optimizer=optimizer,
             data_loader=DataLoader(data, batch_size=20),
             noise_multiplier=1.0,
-            max_grad_norm=1.0,
+            max_grad_norm=0.1,
             **options,
         )
         if kind is not None:
@@ -125,10 +105,10 @@ def test_none_of_forty_correct_runs_is_accused(base, texts, tmp_path):
 @pytest.mark.parametrize(
     ("changed", "check"),
     [
-        ({"kind": _HalfOfTheNoise}, "noise scale"),
+        ({"kind": HalfTheNoise}, "noise scale"),
         ({"kind": _OneTensorWithoutNoise}, "noise present"),
-        ({"kind": _NoClip}, "sum of clipped rows"),
-        ({"kind": _ClipOfTheSum}, "sums on neighbouring data"),
+        ({"kind": NoClip}, "sum of clipped rows"),
+        ({"kind": ClipOfTheSum}, "sums on neighbouring data"),
         ({"poisson_sampling": False}, "neighbouring records"),
         ({"trainer": _StepSizeByLoss}, "state without noise"),
     ],
