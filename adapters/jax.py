@@ -22,14 +22,16 @@ except ImportError as error:
 
 Tree = Any
 """A pytree of arrays: an array, or tuples, lists and mappings of them."""
+_ROOM, _LOTS = 2**20, 2000
+"""Places of a batch, at most, and batches of a step, at most: places are whole numbers of 32 bits."""
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Lot:
-    """A batch with the indices of its records, ``(n,)``; -1 for padding."""
+    """A batch with the index of each record, -1 for padding, and its place in the step: ``names (n, 2)``."""
 
-    ids: Any
+    names: Any
     batch: Any
 
 
@@ -96,7 +98,7 @@ class JaxWatch:
     """Reports gradients and noised sums of one run; made by ``watch(params)``.
 
     In a run with the noised sums of another one, ``noise`` returns those. A planted unit takes the place of its
-    record's gradient in ``loss``, so that the training clips it.
+    record in ``loss``, so that the training clips its gradient.
     """
 
     def __init__(self, watch: _PlayedWatch, model: "_Held", of: _Watches, bound: float | None) -> None:
@@ -105,7 +107,8 @@ class JaxWatch:
         self._scale = 1.0 if bound is None else of.stated["clip_norm"] / bound
         self.error: Exception | None = None
         self.rows = 0
-        self._in_lot = False
+        self._seen: set[int] = set()
+        self._lots = 0
         self._unit, self._vector = -2, None
         if of.plant is not None:
             layout = watch.layout
@@ -122,20 +125,38 @@ class JaxWatch:
             given = jax.tree.leaves((args, named), is_leaf=_is_lot)
             lots = [one for one in given if _is_lot(one)]
             args, named = jax.tree.map(lambda one: one.batch if _is_lot(one) else one, (args, named), is_leaf=_is_lot)
-            return function(self._tapped(params, lots[0].ids if lots else None), *args, **named)
+            names = lots[0].names if lots else None
+            params = self._tapped(params, names)
+            found = function(params, *args, **named)
+            if names is None or self._vector is None:
+                return found
+            if isinstance(found, tuple):
+                return (self._planted(found[0], params, names), *found[1:])
+            return self._planted(found, params, names)
 
         return watched
 
+    def _planted(self, value: Any, params: Tree, names: Any) -> Any:
+        """The loss of a batch, with that of the unit's record replaced by one whose gradient is the planted vector."""
+        parts = jax.tree.map(lambda one, unit: (one * unit).sum(), params, self._vector)
+        own, is_unit = jnp.asarray(sum(jax.tree.leaves(parts)), value.dtype), names[..., 0] == self._unit
+        if value.shape == is_unit.shape:
+            return jnp.where(is_unit, own, value)
+        return jnp.where(is_unit.all(), own, value + jnp.where(is_unit.any(), own, 0))
+
     def lot(self, ids: Any, batch: Tree) -> Lot:
         """Return a batch with the indices of its records in the data, ``(n,)``, -1 for padding; pass it on to the
-        function that computes clipped gradients.
+        function that computes clipped gradients. If these are computed twice, the first gradients count; call this once
+        for each batch.
 
         Raises ValueError for indices that are no whole numbers in one dimension.
         """
         found = jnp.asarray(ids)
         if found.ndim != 1 or not (jnp.issubdtype(found.dtype, jnp.integer) or not found.size):
             raise ValueError(f"ids must be whole numbers (n,), got {found.dtype} of shape {found.shape}")
-        return Lot(ids=found.astype(jnp.int32), batch=batch)
+        self._lots = self._lots % _LOTS + 1
+        places = jnp.arange(len(found)) + self._lots * _ROOM
+        return Lot(names=jnp.stack([found.astype(jnp.int32), places.astype(jnp.int32)], axis=1), batch=batch)
 
     def noise(self, addition: Any) -> Any:
         """Return a noise addition that reports its sums before and after the noise.
@@ -183,34 +204,33 @@ class JaxWatch:
 
         return noised
 
-    def _tapped(self, params: Tree, ids: Any) -> Tree:
+    def _tapped(self, params: Tree, names: Any) -> Tree:
         """The parameters, whose gradients are reported."""
-        tap = jax.custom_vjp(lambda held, ids: held)
+
+        def same(held: Tree, names: Any) -> Tree:
+            # Depends on the names, so that the loss of each record has parameters of its own under vmap.
+            zero = 0 if names is None else (0 * names).sum()
+            return jax.tree.map(lambda one: one + jnp.asarray(zero, one.dtype), held)
+
+        tap = jax.custom_vjp(same)
 
         def backward(kept: tuple[Tree, Any], gradient: Tree) -> tuple[Tree, None]:
-            held, ids = kept
-            if ids is None:
+            held, names = kept
+            if names is None:
                 raise ValueError("a gradient of records without indices: pass their batch through watch.lot first")
-            if self._vector is not None:
-                own, any_own = (ids == self._unit).all(), (ids == self._unit).any()
-                gradient = jax.tree.map(
-                    lambda one, unit: jnp.where(own, unit, jnp.where(any_own, one + unit, one)).astype(one.dtype),
-                    gradient,
-                    self._vector,
-                )
-            lead = ids.ndim
+            dims = names.ndim
 
-            def report(ids: Any, gradient: Tree, held: Tree) -> Any:
-                return self._kept(lambda: self._rows(ids, lead, gradient, held))
+            def report(names: Any, gradient: Tree, held: Tree) -> Any:
+                return self._kept(lambda: self._rows(names, dims, gradient, held))
 
             wide = jax.tree.map(lambda one: one.astype(jnp.float32), gradient)
             zero = jax.ShapeDtypeStruct((), jnp.float32)
             # The gradient depends on the callback's zero, so that it is reported before it is used.
-            zeros = jax.pure_callback(report, zero, ids, wide, held, vmap_method="expand_dims")
+            zeros = jax.pure_callback(report, zero, names, wide, held, vmap_method="expand_dims")
             return jax.tree.map(lambda one: one + zeros.astype(one.dtype), gradient), None
 
-        tap.defvjp(lambda held, ids: (held, (held, ids)), backward)
-        return tap(params, ids)
+        tap.defvjp(lambda held, names: (same(held, names), (held, names)), backward)
+        return tap(params, names)
 
     def _kept(self, call: Callable[[], Any]) -> Any:
         try:
@@ -219,29 +239,34 @@ class JaxWatch:
             self.error = self.error or error
             raise
 
-    def _rows(self, ids: Any, own: int, gradient: Tree, held: Tree) -> Any:
-        """Take gradients with any number of leading dimensions; ``own``: dimensions of the indices of one gradient."""
-        ids, gradients = np.asarray(ids), [np.asarray(one) for one in jax.tree.leaves(gradient)]
-        depth = ids.ndim - own
-        shape = np.broadcast_shapes(*(one.shape[:depth] for one in (ids, *gradients)))
-        names = np.broadcast_to(ids, (*shape, *ids.shape[depth:])).reshape(int(np.prod(shape)), -1)
-        flat = [np.broadcast_to(one, (*shape, *one.shape[depth:])).reshape(len(names), -1) for one in gradients]
+    def _rows(self, names: Any, dims: int, gradient: Tree, held: Tree) -> Any:
+        """Take gradients with any number of leading dimensions; ``dims``: dimensions of the names of one gradient."""
+        names, gradients = np.asarray(names), [np.asarray(one) for one in jax.tree.leaves(gradient)]
+        depth = names.ndim - dims
+        shape = np.broadcast_shapes(*(one.shape[:depth] for one in (names, *gradients)))
+        count = int(np.prod(shape))
+        flat = [np.broadcast_to(one, (*shape, *one.shape[depth:])).reshape(count, -1) for one in gradients]
         self._model.hold([np.asarray(one).reshape(np.asarray(one).shape[depth:]) for one in jax.tree.leaves(held)])
-        self._lot(names, torch.from_numpy(np.concatenate(flat, axis=1)))
+        whole = np.broadcast_to(names, (*shape, *names.shape[depth:])).reshape(count, -1, 2)
+        self._lot(whole, torch.from_numpy(np.concatenate(flat, axis=1)))
         return np.zeros(shape, dtype=np.float32)
 
     def _lot(self, names: Any, rows: Tensor) -> None:
-        self.rows, self._in_lot = self.rows + len(rows), True
-        if names.shape[1] > 1:  # One gradient of several records.
-            self._watch.lot([one for one in names.ravel().tolist() if one >= 0], None)
+        """Report ``rows (n, d)``, each the gradient of the records ``names (n, m, 2)``."""
+        self.rows += len(rows)
+        ids, new = names[..., 0], np.array([place not in self._seen for place in names[..., 1].flat], dtype=bool)
+        real = (ids >= 0) & new.reshape(ids.shape)
+        self._seen.update(names[..., 1].ravel().tolist())
+        if names.shape[1] > 1:
+            if real.any():
+                self._watch.lot(ids[real].tolist(), None)
             return
-        real = torch.from_numpy(names[:, 0] >= 0)
-        self._watch.lot(names[:, 0][real.numpy()].tolist(), rows[real])
+        self._watch.lot(ids[real].tolist(), rows[torch.from_numpy(real[:, 0])])
 
     def _release(self, before: Tree, after: Tree, scale: float) -> Tree:
-        if not self._in_lot:  # An empty lot computes no gradient.
-            self._lot(np.zeros((0, 1), dtype=np.int64), torch.zeros(0, self._watch.layout.dim))
-        self._in_lot = False
+        if not self._seen:  # An empty lot computes no gradient.
+            self._watch.lot([], torch.zeros(0, self._watch.layout.dim))
+        self._seen.clear()
         total, noised = (self._flat(one) * scale for one in (before, after))
         self._watch.release(total, noised)
         # Global generators are read while the training goes on to its next lot; keys of JAX are no state.
