@@ -20,11 +20,8 @@ from ..fl.laws import clip
 from ..fl.streams import global_states, seeded
 from .logged_data import LoggedData
 from .loop import Array, LoopWatch, Vectors, _indices
-from .neighbours import Played, TrainingOnData, ended, returned_numbers
+from .neighbours import LONG, Played, TrainingOnData, ended, returned_numbers
 from .unwatchable import Unwatchable
-
-_LONG = Plant(weight=1e4)
-"""A unit by which a clip of means, for one, is moved beyond one clip norm."""
 
 
 class Loop(TrainingOnData):
@@ -175,7 +172,7 @@ class Loop(TrainingOnData):
         return f"{words}, so that no run on neighbouring data was possible: continue the step with that tensor itself"
 
     def _with_and_without(self, seed: int, forced: Sequence[Tensor]) -> tuple[TrainingRecord, TrainingRecord]:
-        within, out = (self._play(seed, plant=_LONG, member=one, forced=forced).record for one in (True, False))
+        within, out = (self._play(seed, plant=LONG, member=one, forced=forced).record for one in (True, False))
         return within, out
 
     @cached_property

@@ -46,6 +46,8 @@ _TRIED = 32
 """Records that are read, at most, to find one with another label."""
 _SURPLUS = 2e-3
 """Relative surplus of a stated epsilon over that of the history from which on it may pay for something else."""
+LONG = Plant(weight=1e4)
+"""A unit by which a clip of means, for one, is moved beyond one clip norm."""
 _ROUNDING = 0.02
 """Relative difference of the epsilons of two accountants that is rounding."""
 

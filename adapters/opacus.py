@@ -16,7 +16,7 @@ from ..fl.layout import Layout
 from ..fl.streams import seeded
 from .logged_data import LoggedData
 from .many_units import ManyUnits
-from .neighbours import Played, TrainingOnData, ended, returned_numbers
+from .neighbours import LONG, Played, TrainingOnData, ended, returned_numbers
 from .opacus_hooks import OpacusParts, modules_of, parts_of
 from .opacus_run import OpacusRun
 from .play_back import PlayBack, Step
@@ -164,6 +164,15 @@ class Training(TrainingOnData):
                 returned=returned_numbers(returned),
                 adaptive=parts.adaptive,
             )
+
+    def _with_and_without(self, seed: int, forced: Sequence[Tensor]) -> tuple[TrainingRecord, TrainingRecord]:
+        def record(member: bool) -> TrainingRecord:
+            def units(layout: Layout, index: range) -> dict[int, Tensor]:
+                return {index[0]: LONG.direction(layout) * (LONG.weight * member)}
+
+            return self._play(seed, planted=1, units=units, own_vectors=True, forced=forced).record
+
+        return record(True), record(False)
 
     def _printed(self, recording: TrainingRecord, parts: OpacusParts) -> float | None:
         """The epsilon that the accountant prints; None where it cannot print one."""

@@ -48,8 +48,8 @@ def carry_out_watch(target: str, *, seed: int, as_json: bool, html: Path | None 
         print_lines(*shown, f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
     if html is not None:
         lines = [*results.lines(), *_reported(results)]
-        shown: dict[str, Any] = {"checks": _outcomes(results), "lines": lines, "stated_by": _BY_SYSTEM}
-        write_page(html, target, system.claim, gate, as_json=as_json, **shown)
+        on_page: dict[str, Any] = {"checks": _outcomes(results), "lines": lines, "stated_by": _BY_SYSTEM}
+        write_page(html, target, system.claim, gate, as_json=as_json, **on_page)
     return gate.exit_code
 
 

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(fedassay.__file__).resolve().parent
-NO_PART = {"tests", "build", "dist", "benchmarks", "docs", "runs"}
+NO_PART = {"tests", "build", "dist", "benchmarks", "docs", "runs", "corpus"}
 LEAST = 60
 """Modules that there are at the very least: a walk that finds fewer has not walked."""
 

@@ -66,7 +66,7 @@ CORRECT = {
 }
 
 
-class _HalfTheNoise(DPOptimizer):
+class HalfTheNoise(DPOptimizer):
     def add_noise(self):
         super().add_noise()
         for one in self.params:
@@ -91,6 +91,14 @@ class NoClip(DPOptimizer):
     def clip_and_accumulate(self):
         for one in self.params:
             one.summed_grad = self._get_flat_grad_sample(one).sum(0)
+
+
+class ClipOfTheSum(NoClip):
+    def clip_and_accumulate(self):
+        super().clip_and_accumulate()
+        length = torch.stack([one.summed_grad.norm() for one in self.params]).norm() / self.max_grad_norm
+        for one in self.params:
+            one.summed_grad = one.summed_grad / length.clamp(min=1)
 
 
 class _NoiseOnMatrices(DPOptimizer):
@@ -156,8 +164,9 @@ def build_with_buffer(data):
 
 
 BROKEN = {
-    "half of the noise": (with_class(_HalfTheNoise), train, "noise scale"),
+    "half of the noise": (with_class(HalfTheNoise), train, "noise scale"),
     "no clip": (with_class(NoClip), train, "sum of clipped rows"),
+    "clip of the sum": (with_class(ClipOfTheSum), train, "sums on neighbouring data"),
     "shuffled loader": (built(poisson_sampling=False), train, "sizes of lots"),
     "virtual steps by hand": (build, train_virtual_steps_by_hand, "records once in a lot"),
     "a seed per step": (build, train_with_a_seed_per_step, "noise fresh"),
