@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from ...audit.bisection import crossing
@@ -563,20 +563,27 @@ def allowed_of_thousand(claim: Claim) -> int:
     return round(PEOPLE * numerals.rounded(most_found(claim, FALSE_ALARMS), 3, math.ceil))
 
 
-def allowed_words(claim: Claim) -> str:
-    """Return, in words, how many units the claim lets an attacker find. A claim under replace-one adjacency hides only
-    the contents of a unit.
+def allowed_by(claim: Claim) -> str:
+    """Return, in words, what the number ``allowed_of_thousand`` follows from; where it follows from the trade-off
+    curve, also the number that epsilon and delta alone allow.
     """
-    most = f"{allowed_of_thousand(claim):,} of 1,000"
+    plainly = allowed_of_thousand(replace(claim, curve=None))
+    if allowed_of_thousand(claim) == plainly:
+        return "by ε and δ alone"
+    return f"by the claim's trade-off curve; ε and δ alone allow {plainly:,}"
+
+
+def allowed_words(claim: Claim) -> str:
+    """Return, in words, how many units the claim lets an attacker find, and what this number follows from. A claim
+    under replace-one adjacency hides only the contents of a unit.
+    """
+    most, why = f"{allowed_of_thousand(claim):,} of 1,000", f"(guessing: {_GUESSED}; {allowed_by(claim)})"
     if claim.adjacency is Adjacency.REPLACE_ONE:
         return (
             f"an attacker who decides which of two contents a {claim.unit} had, with 1 false alarm in 100, finds the "
-            f"second in at most {most} cases (guessing: {_GUESSED})"
+            f"second in at most {most} cases {why}"
         )
-    return (
-        f"an attacker who raises 1 false alarm in 100 finds at most {most} {claim.unit}s that took part (guessing: "
-        f"{_GUESSED})"
-    )
+    return f"an attacker who raises 1 false alarm in 100 finds at most {most} {claim.unit}s that took part {why}"
 
 
 def most_found(claim: Claim, rate: float) -> float:
@@ -593,16 +600,14 @@ def _reached(best: Membership, claim: Claim, of: int) -> str:
         pairs = f"of one {claim.unit} that took part and one that did not"
     right = f"picked the right one from {percent(best.area)} of all pairs {pairs}"
     if ends is not None:
-        several = f", which holds for the best of {of} attacks" if of > 1 else ""
+        several = f", joint for {of} attacks" if of > 1 else ""
         right += f" (95 % interval over {best.over}{several}: {percent(ends[0])} to {percent(ends[1])})"
     elif best.two_seeds:
         right += f" ({TWO_SEEDS})"
-    agrees = (
-        ", which is less, but the interval reaches below it: no proof of a violation"
-        if ends and ends[0] <= allowed < best.area
-        else ""
-    )
-    reached = f"{right}. Guessing picks {percent(0.5)}, and the claim allows {100 * allowed:.1f} %{agrees}"
+    by_chance = ends is not None and ends[0] <= allowed < best.area
+    inside = "; this lies inside the interval, so that chance alone can explain the difference" if by_chance else ""
+    limit = f"The claim allows {100 * allowed:.1f} % ({_area_by(claim)}){inside}"
+    reached = f"{right}. {limit}. Guessing picks {percent(0.5)}"
     found = _found(best)
     return reached if found is None else f"found {found:,} of 1,000, and {reached}"
 
@@ -618,6 +623,13 @@ def _found(best: Membership) -> int | None:
 def _allowed_area(claim: Claim) -> float:
     """The largest AUC of an attack under the claim, rounded up to three decimals."""
     return _area(claim.epsilon, claim.delta, claim.curve)
+
+
+def _area_by(claim: Claim) -> str:
+    alone = _area(claim.epsilon, claim.delta, None)
+    if alone == _allowed_area(claim):
+        return "by ε and δ alone"
+    return f"by its trade-off curve; ε and δ alone allow {100 * alone:.1f} %"
 
 
 @lru_cache(maxsize=1024)

@@ -18,7 +18,7 @@ from ..reading.claims import ClaimRow, adversaries, covered_elsewhere, same_subj
 from ..reading.pooling import Pooled
 from ..reading.run_folder import RunFolder
 from . import numerals
-from .answers import PEOPLE, SIGNS, ClaimAnswer, Recognised, allowed_of_thousand
+from .answers import PEOPLE, SIGNS, ClaimAnswer, Recognised, allowed_by, allowed_of_thousand
 from .covered import beats_guessing, guess_of, successes
 from .pooled_rows import primary_results, undefended
 from .printed import observer_words
@@ -219,22 +219,28 @@ def watchers_of(
 @dataclass(frozen=True, kw_only=True)
 class OfThousand:
     """How many people, out of 1,000, an attacker finds with one false alarm in a hundred. ``guessed``: by guessing;
-    ``allowed``: at most under the claim, None without a claim; ``found``: by the best attack of the run, None if so low
-    a false-alarm rate was not measured. ``broken``: whether the claim was refuted.
+    ``allowed``: at most under the claim, None without a claim, and ``by``: what this number follows from; ``found``: by
+    the best attack of the run, None if so low a false-alarm rate was not measured. ``broken``: whether the claim was
+    refuted.
     """
 
     guessed: int
-    allowed: int | None
-    found: int | None
-    broken: bool
+    allowed: int | None = None
+    by: str = ""
+    found: int | None = None
+    broken: bool = False
 
     @property
     def words(self) -> list[tuple[str, str]]:
         """The numbers in words, each with its meaning."""
         said = [("guessed", f"by guessing {self.guessed}")]
         if self.allowed is not None:
-            held = "the claim's limit of {:,} does not hold" if self.broken else "at most {:,} if the claim holds"
-            said.append(("allowed", held.format(self.allowed)))
+            held = (
+                "the claim's limit of {:,} does not hold ({})"
+                if self.broken
+                else "at most {:,} if the claim holds ({})"
+            )
+            said.append(("allowed", held.format(self.allowed, self.by)))
         return said if self.found is None else [*said, ("found", f"by the best attack here {self.found:,}")]
 
 
@@ -242,8 +248,15 @@ def people(row: ClaimRow | Tested | None, found: int | None = None) -> OfThousan
     """Return what a claim means for people; pass None if there is no claim. ``found``: the number of people, out of
     1,000, that the best attack found.
     """
-    allowed, broken = (None, False) if row is None else (allowed_of_thousand(row.claim), row.verdict == "REFUTED")
-    return OfThousand(guessed=PEOPLE // 100, allowed=allowed, found=found, broken=broken)
+    if row is None:
+        return OfThousand(guessed=PEOPLE // 100, found=found)
+    return OfThousand(
+        guessed=PEOPLE // 100,
+        allowed=allowed_of_thousand(row.claim),
+        by=allowed_by(row.claim),
+        found=found,
+        broken=row.verdict == "REFUTED",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from fedassay.reports.pack.statement import (
 from fedassay.reports.reading.claims import claim_rows, left_unprotected, one_row_per_claim
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.tables import numerals
-from fedassay.reports.tables.answers import allowed_of_thousand, answers
+from fedassay.reports.tables.answers import allowed_by, allowed_of_thousand, answers
 from fedassay.reports.tables.pooled_rows import omission_rows
 from fedassay.reports.tables.table import Table
 
@@ -87,7 +87,7 @@ def test_the_maximum_risk_is_that_of_claims_and_audits(quick_folder):
     assert [row.defense for row in rows] == ["dp_fedavg", "dp_sgd", "ldp_gaussian"]
     for row, cells in zip(rows, maximum_risk(rows).rows, strict=True):
         assert cells[:2] == (row.defense, row.claim_text)
-        assert int(cells[2]) == allowed_of_thousand(row.stated.claim)
+        assert cells[2] == f"{allowed_of_thousand(row.stated.claim)} ({allowed_by(row.stated.claim)})"
         assert float(cells[3].removeprefix("≥ ")) <= row.epsilon_low
         assert cells[4] == numerals.epsilon(row.detectable)
         assert cells[5] == row.verdict.replace("_", " ")
@@ -245,12 +245,12 @@ def test_a_refuted_claim_is_never_printed_without_its_verdict_and_gives_no_bound
     most = allowed_of_thousand(claim)
     no_bound = (
         f"dp: claimed: an attacker who raises 1 false alarm in 100 finds at most {most} of 1,000 clients that took "
-        "part (guessing: 10); this run refuted the claim, so that no bound holds"
+        "part (guessing: 10; by ε and δ alone); this run refuted the claim, so that no bound holds"
     )
     assert point_of(folder, ISO, "7.3.2") == f"maximum: {no_bound}"
     assert point_of(folder, EDPB, "resistance") == no_bound
     ((_, text, found, _, _, verdict),) = maximum_risk([one.row for one in answers(folder)]).rows
-    assert (found, verdict) == (f"no bound (claimed: {most})", "REFUTED")
+    assert (found, verdict) == (f"no bound (claimed: {most}, by ε and δ alone)", "REFUTED")
     for framework, word in ((NIST, "privacy parameters"), (ISO, "7.3.4"), (EDPB, "choices in training")):
         assert point_of(folder, framework, word) == f"dp: {text} (verdict: REFUTED)"
     for _, _, held, _ in (row for table in tables_of(crosswalk(folder)).values() for row in table.rows):

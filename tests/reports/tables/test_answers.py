@@ -14,11 +14,14 @@ from fedassay.reports.formats.page import html
 from fedassay.reports.formats.terminal import tables
 from fedassay.reports.pack.statement import residual_risks
 from fedassay.reports.reading.claims import claim_rows
+from fedassay.reports.tables import first_screen
 from fedassay.reports.tables.answers import (
     _TOO_FEW,
     Recognised,
     _percent,
+    allowed_by,
     allowed_of_thousand,
+    allowed_words,
     answers,
     controls_sentence,
     headline,
@@ -47,7 +50,14 @@ GATE = {"verdict_line": "a line", "exit_code": 0}
 )
 def test_what_a_claim_allows_of_a_thousand_people(epsilon, delta, curve, found):
     claim = replace(toy_claim(), epsilon=epsilon, delta=delta, curve=None)
-    assert allowed_of_thousand(claim if curve is None else replace(claim, curve=curve)) == found
+    stated = claim if curve is None else replace(claim, curve=curve)
+    assert allowed_of_thousand(stated) == found
+    # Each number names what it follows from, and what epsilon and delta allow where that is more.
+    alone = {93: "ε and δ alone allow 546"}.get(found, "by ε and δ alone")
+    assert alone in allowed_by(stated)
+    drawn = first_screen.people(first_screen.Tested(claim=stated, verdict="NOT_REFUTED"))
+    assert allowed_by(stated) in drawn.words[-1][1]
+    assert allowed_by(stated) in allowed_words(stated)
 
 
 @pytest.fixture
@@ -72,7 +82,7 @@ def test_no_violation_is_stated_with_what_the_test_would_have_found(one_claim):
     assert (one.found, one.weak) == ("No violation found", "")
     assert "the true ε is 7.00 (claimed: 4), this test finds it in 9 of 10 cases; between ε 4 and 7.00" in one.power
     assert one.unseen == "Not looked at (1): text. The first was not looked at for this reason: none sent."
-    assert "(guessing: 10)" in one.people
+    assert "(guessing: 10; by ε and δ alone)" in one.people
     assert headline(folder) == "No violation found in 1 privacy claim"
 
 
