@@ -178,7 +178,7 @@ def _beyond(folder: RunFolder, defense: str) -> list[str]:
     """What attacks reached that no claim of the defense covers, by the reason."""
     more = {"against adversaries that no claim of it covers": uncovered_attacks(folder, defense)}
     found = {
-        reason: "; ".join(f"{one.attack} on {one.federation} {outcome_phrase(folder, one)}" for one in rows)
+        reason: "; ".join(f"{one.attack} in federation {one.federation} {outcome_phrase(folder, one)}" for one in rows)
         for reason, rows in (more | outside_attacks(folder, defense)).items()
     }
     return [f"{defense}: {reason}, attacks of this run reached: {said}." for reason, said in found.items() if said]

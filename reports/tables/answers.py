@@ -19,7 +19,7 @@ from ...suites.config.part_files import own_parts
 from ...suites.results.outcome import INCOMPLETE
 from ..reading.claims import ClaimRow, claim_rows, claims_under_test, covered_elsewhere, left_unprotected, same_subject
 from ..reading.membership import Membership, memberships
-from ..reading.pooling import LEVEL, TWO_SEEDS
+from ..reading.pooling import LEVEL, TWO_SEEDS, gathered
 from ..reading.run_folder import HORIZONTAL, RunFolder
 from . import numerals
 from .covered import (
@@ -197,6 +197,14 @@ class ClaimAnswer:
         return bool(missed_controls(self.folder)[0])
 
     @property
+    def impossible(self) -> str:
+        """The checks that could not be made, each with the reason, in brackets; empty where all could."""
+        left = [one for one in self.row.checks if one.status != "ok"]
+        names = (one.metric.removeprefix("check_").replace("_", " ") for one in left)
+        said = "; ".join(f"{plain_names(name)}: {one.reason}" for name, one in zip(names, left, strict=True))
+        return said and f" ({said})"
+
+    @property
     def evidence(self) -> str:
         """A description of what the failed checks found."""
         failed = self.row.failed_checks
@@ -317,7 +325,7 @@ class ClaimAnswer:
             return ""
         best, claim = own[0], self.row.claim
         worst = best.adversary == "worst_case"
-        knows = " (which knows everything else, as differential privacy assumes)" if worst else ""
+        knows = " (it knows all data but the one unit, as differential privacy assumes)" if worst else ""
         reached = _reached(best, claim, len(own))
         return f"The best attack of this run that the claim covers, {best.attack}{knows}, {reached}."
 
@@ -769,17 +777,15 @@ def _audit_size(folder: RunFolder) -> str:
     """The federations and the number of runs of audits by independent runs, which may be smaller than the suite's."""
     audit = folder.manifest.suite.get("audit")
     rows = [row for row in claim_rows(folder) if row.record and row.record.n and not row.by_attacks]
-    runs = [row.record.n for row in rows if row.record and row.record.n]
-    if not isinstance(audit, dict) or audit.get("design") != "independent" or not runs:
+    if not isinstance(audit, dict) or audit.get("design") != "independent" or not rows:
         return ""
     clients, samples = audit.get("clients"), audit.get("samples_per_client")
     if not isinstance(clients, int) or not isinstance(samples, int):
         return ""
-    number = f"{min(runs):,}" if min(runs) == max(runs) else f"{min(runs):,} to {max(runs):,}"
-    units = sorted({str(row.claim.unit) for row in rows if row.stated})
-    unit = " or ".join(filter(None, (", ".join(units[:-1]), *units[-1:])))
-    return (
-        f" Each claim was audited in {number} small trainings with one planted "
-        f"{unit} and as many without it, of "
-        f"{counted(clients, 'client')} with at most {counted(samples, 'record')} each."
+    tested = gathered((row.record.n, row) for row in rows if row.record and row.record.n)
+    each = "; ".join(
+        f"{', '.join(dict.fromkeys(row.defense for row in own))} in {number:,} small trainings with one planted "
+        f"{' or '.join(sorted({str(row.claim.unit) for row in own}))} and as many without it"
+        for number, own in tested.items()
     )
+    return f" Audited: {each}; each of {counted(clients, 'client')} with at most {counted(samples, 'record')} each."

@@ -111,10 +111,10 @@ class Tested:
         return cls(claim=claim, verdict=finding.verdict.value, rates=rates, by_checks=by_checks, **bounds)
 
 
-def ruler(row: ClaimRow | Tested, *, missed: bool = False) -> Ruler:
+def ruler(row: ClaimRow | Tested, *, missed: bool = False, undecided: bool = False) -> Ruler:
     """Return the ruler of a claim: an axis of epsilon, or of the share of recognised runs if this share refuted the
     claim. ``missed``: whether runs and checks missed a fault that was planted to test the run; the ruler then does not
-    show what they would find.
+    show what they would find. ``undecided``: whether nothing is decided about the claim, whatever could be found.
     """
     claim, low = row.claim, row.epsilon_low
     proved = f"proved: the true ε is at least {numerals.lower_bound(low)}"
@@ -135,8 +135,9 @@ def ruler(row: ClaimRow | Tested, *, missed: bool = False) -> Ruler:
     }
     if not broken:  # What could have been found is of no interest where a violation was.
         found, most = numerals.epsilon(row.detectable), numerals.epsilon(row.ceiling)
-        how = "checks of the code, not runs," if row.by_checks else "runs"
-        words = f"if all noise is too small, so that the true ε is {found} or more, {how} find it in 9 of 10 tests"
+        how = "checks of the code, and not the runs," if row.by_checks else "the runs"
+        words = f"too little noise (a true ε of {found} or more): {how} find it in 9 of 10 tests"
+        words += "; this claim is not decided all the same" if undecided else ""
         marks[Meaning.SEEN] = (None if missed else row.detectable, words)
         marks[Meaning.MOST] = (row.ceiling, f"the most that this number of runs can prove: {most}")
     given = [value for value, _ in marks.values() if value is not None and math.isfinite(value)]

@@ -273,8 +273,8 @@ def test_what_attacks_showed_to_adversaries_without_a_claim_is_a_residual_risk(r
     said = [line for line in residual_risks(folder, answers(folder)) if "reached" in line]
     # Adversaries who receive uploads are covered by the claim of the other defense, but it is stated elsewhere.
     assert said[1:] == [
-        "local: on one, for which no claim is stated, attacks of this run reached: idlg on one label accuracy 1.000; "
-        "inversion on one 0 of 3 images reconstructed with a PSNR of 20 dB or more."
+        "local: on one, for which no claim is stated, attacks of this run reached: idlg in federation one "
+        "label accuracy 1.000; inversion in federation one 0 of 3 images reconstructed with a PSNR of 20 dB or more."
     ]
     assert said[0].startswith("dp: against adversaries that no claim of it covers")
     assert "inversion on one 2 of 3 images reconstructed" in said[0]

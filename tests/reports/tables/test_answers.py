@@ -161,7 +161,7 @@ def test_what_a_claim_does_not_cover_stands_beside_what_attacks_showed_there(one
     folder = one_claim(replace(toy_claim(), observer=GLOBAL_MODELS, unit=Unit.CLIENT))
     (one,) = answers(folder)
     assert "the server that observes individual updates and who takes part" in one.uncovered
-    assert "inverting_gradients on main (PSNR 31.0 dB; not compared with guessing" in one.outside
+    assert "inverting_gradients in federation main (PSNR 31.0 dB; not compared with guessing" in one.outside
 
 
 def test_an_attack_that_seems_to_succeed_among_many_is_compared_with_guessing_jointly(run_maker):
@@ -252,14 +252,14 @@ def showed(run_maker, folder_of, metric, values, null=()):
             "auc",
             (0.40, 0.52, 0.65),
             (),
-            "could not be distinguished from guessing: tried on main (right in 52.3 % of pairs, 95 % interval over 3 "
-            "seeds: 21.3 % to 83.4 %; guessing: 50.0 %)",
+            "could not be distinguished from guessing: tried in federation main (right in 52.3 % of pairs, 95 % interval over "
+            "3 seeds: 21.3 % to 83.4 %; guessing: 50.0 %)",
         ),
         (
             "auc",
             (0.9,),
             (),
-            "tried on main (right in 90.0 % of pairs; guessing: 50.0 %; not compared with guessing: one seed",
+            "tried in federation main (right in 90.0 % of pairs; guessing: 50.0 %; not compared with guessing",
         ),
         (
             "auc",
@@ -268,9 +268,9 @@ def showed(run_maker, folder_of, metric, values, null=()):
             "guessing: 50.0 %; not compared with guessing: all seeds have the same value, so there is no interval)",
         ),
         ("psnr", (30.0, 31.0, 32.0), (10.0, 11.0, 12.0), "rebuilt images (PSNR 31.0 dB; guessing: 11.0)"),
-        ("psnr", (9.0, 11.0, 14.0), (10.0, 11.0, 12.0), "from guessing: tried on main (PSNR 11.3 dB"),
+        ("psnr", (9.0, 11.0, 14.0), (10.0, 11.0, 12.0), "from guessing: tried in federation main (PSNR 11.3 dB"),
         ("psnr", (30.0, 31.0, 32.0), (), "PSNR 31.0 dB; not compared with guessing: the run has no null attack"),
-        ("label_over_chance", (0.5, 0.6, 0.7), (), "tried on main named labels"),
+        ("label_over_chance", (0.5, 0.6, 0.7), (), "tried in federation main named labels"),
     ],
 )
 def test_an_attack_that_reaches_no_more_than_guessing_is_no_success(one_claim, run_maker, metric, values, null, words):
@@ -281,14 +281,17 @@ def test_attacks_on_another_unit_than_the_claims_are_named_as_not_covered(one_cl
     add_membership(run_maker, "mine")
     claim = replace(toy_claim(), unit=Unit.REPORT, observer=UPLOADS, adjacency="replace_one")
     (one,) = answers(one_claim(claim))
-    assert "relation or number of rounds than the claim's: loss on main (right in 50.0 % of pairs" in one.outside
+    assert (
+        "relation or number of rounds than the claim's: loss in federation main (right in 50.0 % of pairs"
+        in one.outside
+    )
     assert one.reached == ""
 
 
 def test_attacks_on_a_federation_without_the_claim_are_named_although_their_adversary_is_covered(one_claim, run_maker):
     run_maker.row(attack="tried", federation="other", observer="uploads", defense="mine", value=0.9)
     (one,) = answers(one_claim(replace(toy_claim(), observer=UPLOADS)))
-    assert "On other, for which no claim is stated: tried on other (right in 90.0 % of pairs" in one.outside
+    assert "On other, for which no claim is stated: tried in federation other (right in 90.0 % of pairs" in one.outside
 
 
 def test_bounds_in_per_cent_are_rounded_to_the_side_on_which_they_hold():
@@ -380,9 +383,9 @@ def test_an_attack_that_finds_all_labels_is_compared_with_the_chance_that_its_ro
     labels(run_maker, "coin", "null", (0, 1, 1))
     folder = one_claim(replace(toy_claim(), observer=GLOBAL_MODELS), detectable=20.0, weak=True)
     (one,) = answers(folder)
-    assert "idlg on main named labels (24 of 24 uploads; guessing: 10.0 %)" in one.outside
+    assert "idlg in federation main named labels (24 of 24 uploads; guessing: 10.0 %)" in one.outside
     assert headline(folder).endswith(
-        "the test is weak; outside the claims, attacks named labels (mine; on the federation main)"
+        "the test is weak; outside the claims, attacks named labels (mine; in the federation “main”)"
     )
     assert "Outside the claims, attacks named labels" in html(folder)
 
@@ -394,7 +397,10 @@ def test_few_equal_counts_prove_nothing_although_one_draw_of_guesses_found_none(
     folder = one_claim(replace(toy_claim(), observer=GLOBAL_MODELS))
     (one,) = answers(folder)
     assert one.outside == ""
-    assert "idlg on main (3 of 24 uploads, 95 % interval over 24 uploads of all seeds: 2.7 % to 32.4 %" in one.uncovered
+    assert (
+        "idlg in federation main (3 of 24 uploads, 95 % interval over 24 uploads of all seeds: 2.7 % to 32.4 %"
+        in one.uncovered
+    )
     assert "outside the claims" not in headline(folder)
 
 
@@ -413,7 +419,7 @@ def images(run_maker, psnr, null):
         ([30.0 + n for n in range(12)], "rebuilt images (12 of 12 images to a PSNR of 20 dB or more", True),
         # Closer than the guess, but no image can be recognised.
         ([14.0 + 0.1 * n for n in range(12)], "did better than guessing (0 of 12 images", False),
-        ([9.0 + 0.1 * n for n in range(12)], "from guessing: inversion on main (0 of 12 images", False),
+        ([9.0 + 0.1 * n for n in range(12)], "from guessing: inversion in federation main (0 of 12 images", False),
     ],
 )
 def test_rebuilt_images_are_counted_and_none_is_no_success(one_claim, run_maker, psnr, words, success):
@@ -421,7 +427,9 @@ def test_rebuilt_images_are_counted_and_none_is_no_success(one_claim, run_maker,
     folder = one_claim(replace(toy_claim(), observer=GLOBAL_MODELS))
     (one,) = answers(folder)
     assert words in f"{one.outside} {one.uncovered}"
-    assert ("outside the claims, attacks rebuilt images (mine; on the federation main)" in headline(folder)) == success
+    assert (
+        "outside the claims, attacks rebuilt images (mine; in the federation “main”)" in headline(folder)
+    ) == success
     ((*_, shown),) = scoreboards(claims_of_runs([folder]))[0].rows
     assert shown == ("inversion: 12 of 12 images to a PSNR of 20 dB or more" if success else "–")
 
