@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from ...audit.bisection import crossing
-from ...audit.check import CHECKS, short_words
+from ...audit.check import CHECKS
+from ...audit.check import short_words as reason_words
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import Curve
 from ...audit.finding import weak_beyond
@@ -28,6 +29,7 @@ from .covered import (
     outside_attacks,
     percent,
     revealed_words,
+    short_words,
     succeeded,
     successes,
     successes_words,
@@ -124,6 +126,8 @@ _TOO_SMALL = (
     "The defense does not state this claim for the audit's federation: change the suite's table [audit] as the reason "
     "in the table of claims says."
 )
+_OWN = "To test your own training: fedassay audit mine.py:training"
+"""The step from a simulation to a real system."""
 WEAK_OWNER = "Do not report this claim as tested: only a large violation is ruled out."
 _WEAK_ENGINEER = "Make more runs{}, until the min detectable ε is at most {most}."
 _INCOMPLETE_OWNER = "Do not rely on this run: it is incomplete."
@@ -210,7 +214,8 @@ class ClaimAnswer:
         failed = self.row.failed_checks
         # An epsilon at the delta of a curve's tangent looks smaller than the claimed one.
         named = "; ".join(
-            _TOLD_APART if " at " in check.unit else plain_names(short_words(check.reason)) for check in failed[:_NAMED]
+            _TOLD_APART if " at " in check.unit else plain_names(reason_words(check.reason))
+            for check in failed[:_NAMED]
         )
         more = f"; and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
         return f"Failed {_checks(self.row)}: {named}{more}." if failed else ""
@@ -377,6 +382,33 @@ class ClaimAnswer:
         return f"Not looked at ({len(names)}): {', '.join(names)}.{first}" if names else ""
 
     @property
+    def notice(self) -> str:
+        """A sentence about the claim for a privacy notice, and what must stand beside it; empty for a paper's claim."""
+        claim, date = self.row.claim, (self.folder.manifest.finished or "")[:10]
+        if self.row.published:
+            return ""
+        if self.kind not in ("fine", "mixed"):
+            return f"A privacy notice cannot use this claim: {self.found.lower()}."
+        left = left_unprotected(claim, self.row.rounds_run, same_subject(self.folder, self.row))
+        reached = [short_words(self.folder, one) for one in successes(self.folder, self.row.defense)]
+        unseen = dict.fromkeys(map(item_in_plain_words, self.row.not_looked_at))
+        beside = {
+            "trusted": [claim.trust],
+            "not protected": left,
+            "attacks outside the claim that succeeded": reached,
+            "not looked at": list(unseen),
+        }
+        said = "; ".join(f"{name}: {', '.join(items)}" for name, items in beside.items() if items)
+        if not _recorded(self.folder):
+            said += f". All of this is about a simulation, and not about a system of your own. {_OWN}"
+        what = f"what {claim.observer.phrase} can learn about any one {claim.unit} ({self.unit})"
+        limit = f"to epsilon {plain(claim.epsilon)} at delta {plain(claim.delta)} {self.span}"
+        return (
+            f"For a privacy notice: “designed to limit {what} {limit}; tests of {date} found no violation; this is no "
+            f"proof”. Beside it must stand – {said}."
+        )
+
+    @property
     def owner(self) -> str:
         """Advice to the owner of the system."""
         if self.incomplete:
@@ -393,7 +425,9 @@ class ClaimAnswer:
     def engineer(self) -> str:
         """Advice to the system's engineer; if no violation of the claim was found, the first step."""
         own, _ = self.utility
-        return _CHANGE_FIRST if self._undecided and own and own.useless else self._step
+        if self._undecided and own and own.useless:
+            return _CHANGE_FIRST
+        return f"{self._step} {_OWN}." if self.kind in ("fine", "mixed") and not _recorded(self.folder) else self._step
 
     @property
     def _undecided(self) -> bool:

@@ -15,6 +15,7 @@ from fedassay.reports.pack.statement import (
     maximum_risk,
     residual_risks,
     statement,
+    words,
     write_pack,
 )
 from fedassay.reports.reading.claims import claim_rows, left_unprotected, one_row_per_claim
@@ -80,6 +81,45 @@ def test_the_statement_never_judges(quick_folder):
     for sentence in allowed:
         text = text.replace(sentence, "")
     assert not judged.search(text)
+
+
+def test_each_name_and_term_of_a_text_is_explained_and_no_other(run_maker):
+    known = {"part": "likelihood_ratio", "rest": "known"}
+    attacks = {"idlg": {"part": None}, "lr": known, "loss": {"part": None}}
+    run_maker.manifest["suite"] |= {"attacks": attacks, "federations": {"main": {}, "other": {}}}
+    _, explained = words(run_maker.write(), ["idlg and lr in federation main", "a DeLong interval, remaining losses"])
+    starts = (
+        "main: a federation",
+        "idlg: attack that infers a sample's label",
+        "lr: attack that",
+        "A DeLong interval is",
+    )
+    assert len(explained.items) == len(starts)
+    assert all(text.startswith(start) for text, start in zip(explained.items, starts, strict=True))
+    assert "It knows all data but the one unit." in explained.items[2]
+
+
+def test_a_sentence_for_a_privacy_notice_stands_only_where_no_violation_was_found(run_maker, make_claim):
+    claim = run_maker.sign("fine", make_claim(epsilon=4.0, trust="the server"))
+    run_maker.verdict_row(claim, defense="fine", attack="canary", verdict="NOT_REFUTED", not_looked_at=["text: none"])
+    claim = run_maker.sign("broken", make_claim(epsilon=3.0))
+    run_maker.verdict_row(claim, defense="broken", attack="canary", verdict="REFUTED", value=9.0)
+    run_maker.gate = {"verdict_line": "a line", "exit_code": 10}
+    run_maker.manifest["planned_cells"] = len({line["cell_id"] for line in run_maker.lines})
+    folder = run_maker.write()
+    said = {one.defense: one.notice for one in answers(folder)}
+    assert "designed to limit" not in said["broken"]
+    for part in (
+        f"any one {claim.unit}",
+        claim.observer.phrase,
+        "epsilon 4 at delta",
+        "this is no proof",
+        "simulation",
+    ):
+        assert part in said["fine"]
+    for beside in ("trusted: the server", "several clients at once", "not looked at: text", "fedassay audit mine.py"):
+        assert beside in said["fine"]
+    assert said["fine"] in statement(folder)
 
 
 def test_the_maximum_risk_is_that_of_claims_and_audits(quick_folder):
@@ -277,8 +317,8 @@ def test_what_attacks_showed_to_adversaries_without_a_claim_is_a_residual_risk(r
         "label accuracy 1.000; inversion in federation one 0 of 3 images reconstructed with a PSNR of 20 dB or more."
     ]
     assert said[0].startswith("dp: against adversaries that no claim of it covers")
-    assert "inversion on one 2 of 3 images reconstructed" in said[0]
-    assert "idlg on one label accuracy 1.000" in said[0]
+    assert "inversion in federation one 2 of 3 images reconstructed" in said[0]
+    assert "idlg in federation one label accuracy 1.000" in said[0]
     assert said[0] in next(block.items for block in statement(folder) if isinstance(block, Points))
     for framework, word in ((EDPB, "reconstruction"), (ISO, "8.2.3")):
         images = "inversion: 2 of 3 under dp (OUT OF SCOPE), 0 of 3 under local (OUT OF SCOPE) (images"

@@ -252,8 +252,8 @@ def showed(run_maker, folder_of, metric, values, null=()):
             "auc",
             (0.40, 0.52, 0.65),
             (),
-            "could not be distinguished from guessing: tried in federation main (right in 52.3 % of pairs, 95 % interval over "
-            "3 seeds: 21.3 % to 83.4 %; guessing: 50.0 %)",
+            "could not be distinguished from guessing: tried in federation main (right in 52.3 % of pairs, 95 % "
+            "interval over 3 seeds: 21.3 % to 83.4 %; guessing: 50.0 %)",
         ),
         (
             "auc",
