@@ -345,7 +345,7 @@ def view_checks(
         most: runs with and without the unit, at most, each.
     """
     if most < FEWEST_RUNS:
-        return (VIEW.skipped(f"the audit allows {most} runs per arm, and {FEWEST_RUNS} are needed"),)
+        return (VIEW.skipped(f"the audit allows {most} runs per arm (audit.trials), and {FEWEST_RUNS} are needed"),)
     reason = _why_not(*small)
     if reason:
         return (VIEW.skipped(reason),)

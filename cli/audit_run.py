@@ -119,6 +119,12 @@ class Report:
     assumed: Mapping[str, str]
     attack: "Callable[[], Attack | None]" = lambda: None
 
+    @property
+    def assumption(self) -> str:
+        """The assumed parts in words, after a comma; empty where every part was stated."""
+        words = ", ".join(f"{name} {value}" for name, value in self.assumed.items())
+        return words and f", except what was assumed because no option states it ({words})"
+
     def lines(self, finding: Finding, gate: Outcome, *, as_json: bool) -> list[str]:
         """Return the lines to print: claim, setting, evidence and verdict, as text or as one JSON object."""
         if as_json:
@@ -184,7 +190,7 @@ def carry_out(target: str, given: Mapping[str, Any]) -> int:
         lines = [f"plan   {report.plan}", *report.lines(finding, gate, as_json=False)]
         shown: dict[str, Any] = {"finding": finding, "attack": report.attack(), "lines": lines}
         tested = "the scores of this file, whatever made them" if scores else "this function itself, not a simulation"
-        shown["stated_by"] = f"Stated by the options of this command; tested: {tested}."
+        shown["stated_by"] = f"Stated by the options of this command{report.assumption}; tested: {tested}."
         write_page(given["html"], target, claim, gate, as_json=given["json"], **shown)
     return gate.exit_code
 

@@ -8,6 +8,7 @@ without an error come last. A mechanism of another law costs power and no validi
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -20,6 +21,7 @@ from ..claim import Claim
 from ..curve import GaussianCurve, epsilon_from_mu, mu_from_epsilon
 from ..evidence import CandidateScores, Design, Guesses, Setting
 from ..measurement import Measurement
+from ..wording import plain
 from .joint_point import best_of
 from .one_run import epsilon_from_guesses, guess, one_run
 from .one_run_fdp import detectable_gaussian, mu_from_guesses, one_run_fdp, share_right
@@ -127,6 +129,28 @@ def best_of_guesses(claim: Claim, canaries: int, *, alpha: float) -> Measurement
     planned = guesses_on(claim, canaries, alpha=alpha)
     right = {name: Guesses(made, made, canaries, setting) for name, made in planned.items()}
     return read_guesses(claim, right, alpha=alpha, witness="all guesses right")
+
+
+_MOST_CANARIES = 100_000
+_STEPS = (1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.3, 8)
+
+
+def enough_canaries(claim: Claim, detected: float, *, alpha: float) -> str:
+    """Return in words about how many canaries of one run let the planned guesses find a true epsilon of ``detected``
+    with 90 % power, to a quarter; or that no number up to the largest one that is computed does.
+    """
+    numbers = [round(step * decade) for decade in (100, 1000, 10_000) for step in _STEPS] + [_MOST_CANARIES]
+
+    def enough(canaries: int) -> bool:
+        found = best_of_guesses(claim, canaries, alpha=alpha).detectable
+        return found is not None and found <= detected
+
+    place = bisect_left(numbers, True, key=enough)
+    if place == len(numbers):
+        return (
+            f"even {_MOST_CANARIES:,} canaries of one run would not be enough to find a true eps of {plain(detected)}"
+        )
+    return f"about {numbers[place]:,} canaries of one run would be enough to find a true eps of {plain(detected)}"
 
 
 def read_guesses(claim: Claim, guesses: Mapping[str, Guesses], *, alpha: float, witness: str) -> Measurement:

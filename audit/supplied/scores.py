@@ -14,9 +14,9 @@ from ..arrays import BoolArray, FloatArray
 from ..claim import Claim, check_claim
 from ..estimators.catalogue import Estimator
 from ..estimators.hockey_stick import MechanismOutputs
-from ..estimators.one_run_claim import one_run_estimators
+from ..estimators.one_run_claim import enough_canaries, one_run_estimators
 from ..evidence import CanaryScores, CandidateScores, Design, Guesses, Setting, checked_scores
-from ..finding import Finding, not_audited, not_run
+from ..finding import Finding, Verdict, not_audited, not_run, weak_beyond
 from ..measurement import Measurement
 from ..wording import plain, shortened
 from .chosen import (
@@ -308,7 +308,14 @@ def audit_one_run(
 
         return measured_by(found, measure, claim, alpha)
 
-    return judged_by_assignments(claim, own, measured, seed=seed)
+    finding = judged_by_assignments(claim, own, measured, seed=seed)
+    reached = None if finding.measurement is None else finding.measurement.ceiling
+    few = finding.weak or (reached is not None and reached <= claim.epsilon)
+    if estimator is not None or guesses is not None or not few or finding.verdict is not Verdict.UNDERPOWERED:
+        return finding
+    return replace(
+        finding, reason=f"{finding.reason}; {enough_canaries(claim, weak_beyond(claim.epsilon), alpha=alpha)}"
+    )
 
 
 def _checked(scores: FloatArray, coins: BoolArray, higher_is_member: bool | None, seed: int) -> str:

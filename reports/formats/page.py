@@ -1,6 +1,7 @@
 """Write HTML pages that need no network: of one run, of several runs, of a site over many runs, and of a notebook."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from ...audit.check import ACCOUNTED, MULTIPLIER, RATE, SCALE, STEPS, short_word
 from ...audit.claim import Claim
 from ...audit.finding import Finding, Verdict
 from ...audit.metrics import MembershipResult
-from ...audit.threshold import scores_of
+from ...audit.threshold import CHOOSING, scores_of
 from ...audit.wording import plain
 from ...suites.results.outcome import FAIL, INCOMPLETE, OK
 from ..figures.claims import claimed_measured, privacy_utility
@@ -137,8 +138,7 @@ def html_of_finding(
             weak=weak,
             why=_why(kind, finding, checks),
             owner=_owner(kind, tested, audited=finding is not None),
-            engineer=_more(finding, scores=attack is not None)
-            or _engineer(kind if finding or kind != "open" else "watched", checks),
+            engineer=_more(finding, scores=attack is not None) or _engineer(_case(kind, finding, attack), checks),
             found=None if rate is None else round(PEOPLE * rate),
             plain=plain,
             width=first_screen.WIDTH,
@@ -149,10 +149,15 @@ def html_of_finding(
 _ENGINEER = {
     "fine": "Test again when code, data, model or rounds change.",
     "broken": "Mend what was found, or state a larger ε, and test again.",
-    "open": "Audit again with more runs (--trials) or more scores, until the test can decide.",
+    "open": "Audit again with more runs (--trials), until the test can decide.",
+    "scores": "Audit again with more scores, until the test can decide.",
+    "beyond": "State a claim that covers this evidence, or make evidence of what the claim covers.",
+    "split": "No number of these scores will do, because no bound follows from their design: make scores of "
+    "independent runs (--independent-runs), or of canaries (records that are inserted to measure leakage), each of "
+    "which a fair coin includes in the run (--one-run).",
     "watched": "Mend what kept the checks below from running, and watch again.",
-    "none": "The members of one model cannot test a claim: use canaries that fair coins include (--one-run), or "
-    "several runs, and state a claim (--epsilon, --delta).",
+    "none": "The members of one model cannot test a claim: use canaries (inserted records) that fair coins include "
+    "(--one-run), or several runs, and state a claim (--epsilon, --delta).",
 }
 """What an engineer should do next, by what the page found."""
 _LARGER = (SCALE, ACCOUNTED, MULTIPLIER, STEPS, RATE)
@@ -164,14 +169,36 @@ def _engineer(kind: str, checks: Sequence[tuple[str, bool | None, str]]) -> str:
     return "Mend what was found, and test again." if kind == "broken" and mend else _ENGINEER[kind]
 
 
+def _case(kind: str, finding: Finding | None, scores: object) -> str:
+    """The key of ``_ENGINEER`` for what was found."""
+    if kind != "open" or finding is None:
+        return "watched" if kind == "open" else kind
+    if finding.verdict is Verdict.OUT_OF_SCOPE:
+        # Scores that are not even measured are those of a fixed split.
+        return "split" if scores and finding.measurement is None else "beyond"
+    return "scores" if scores else "open"
+
+
+_CANARIES = re.compile(r"(?:about|even) ([\d,]+) canaries of one run would (not )?be enough")
+
+
 def _more(finding: Finding | None, *, scores: bool) -> str:
     """The number of trials or scores that would do, where the finding of an audit that decided nothing states it."""
     decided = finding is None or not (finding.verdict is Verdict.UNDERPOWERED or finding.weak)
-    if finding is None or decided or (enough := enough_runs(finding.reason)) is None:
+    if finding is None or decided:
+        return ""
+    if found := _CANARIES.search(finding.reason):
+        if found[2]:
+            return f"Make scores of independent runs (--independent-runs): {found[1]} canaries of one run are too few."
+        return f"Audit again with about {found[1]} canaries in one run, which are enough if the test is the best one."
+    if (enough := enough_runs(finding.reason)) is None:
         return ""
     if scores:
         least = f"{scores_of(enough):,} scores of members and as many of non-members"
-        return f"Audit again with more scores: with the best attack, about {least} are enough."
+        return (
+            f"Audit again with more scores: with the best attack, about {least} are enough, because "
+            f"{100 * CHOOSING:g} % of them only choose the threshold and {enough:,} of each are counted."
+        )
     return f"Audit again with --trials {enough}, which is about enough if the test is the best one."
 
 

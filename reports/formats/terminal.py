@@ -1,6 +1,7 @@
 """Print one line per claim, and plain tables, without importing matplotlib, jinja2 or pandas."""
 
-from ...audit.wording import at_least, at_most, counted, plain
+from ...audit.wording import at_least, at_most, plain
+from ...suites.results.outcome import unseen_words
 from ..reading.claims import ClaimRow, claim_rows, stated_rows
 from ..reading.run_folder import RunFolder
 from ..tables.auditors import mutant_rows, mutant_table
@@ -65,7 +66,7 @@ def _line(row: ClaimRow) -> str:
     where = f", {row.audited_on}" if row.audited_on else ""
     # A line is to stay short: tables and records hold the rest.
     items = [] if row.should_be_refuted or row.verdict == "REFUTED" else row.not_looked_at
-    unseen = f"; not looked at: {counted(len(items), 'item')}, first {items[0]}" if items else ""
+    unseen = f"; not looked at: {unseen_words(items)}" if items else ""
     limit = row.record.limit if row.record is not None else ""
     return f"{row.claim_text}{where}: {_shown(row)}{verdict_words(row)}{'; ' * bool(limit)}{limit}{unseen}"
 

@@ -25,7 +25,7 @@ from ..reading.membership import memberships
 from ..reading.pooling import gathered
 from ..reading.run_folder import RunFolder
 from ..tables import numerals
-from ..tables.answers import allowed_of_thousand, allowed_words, item_in_plain_words, item_phrase, weakness
+from ..tables.answers import allowed_by, allowed_of_thousand, allowed_words, item_in_plain_words, item_phrase, weakness
 from ..tables.covered import rebuilt_images, value_words
 from ..tables.numerals import NOTHING, interval_words
 from ..tables.pooled_rows import AttackRow, pooled_attacks, pooled_utility
@@ -65,9 +65,11 @@ def bound_phrase(row: ClaimRow) -> str:
 
 
 def bound_number(row: ClaimRow) -> str:
-    """Return, for the cell of a table, only the number of units that ``bound_phrase`` states."""
-    most = f"{allowed_of_thousand(row.claim):,}"
-    return f"no bound (claimed: {most})" if row.verdict == "REFUTED" else most
+    """Return, for the cell of a table, only the number of units that ``bound_phrase`` states, and what it follows
+    from.
+    """
+    most, why = f"{allowed_of_thousand(row.claim):,}", allowed_by(row.claim)
+    return f"no bound (claimed: {most}, {why})" if row.verdict == "REFUTED" else f"{most} ({why})"
 
 
 def plan_phrase(folder: RunFolder) -> str:

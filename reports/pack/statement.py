@@ -4,6 +4,7 @@ left of them, and with it the page, crosswalk, claims, records and hashes of the
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,8 +12,10 @@ from pathlib import Path
 import yaml
 
 from ...audit.wording import at_least, counted
+from ...suites.config.part_files import own_parts
 from ..formats import page
 from ..formats.exports import deployments, results_sha256, spreadsheet
+from ..formats.templates import TERMS
 from ..formats.write import check_replaced, check_targets, write_whole
 from ..reading.claims import ClaimRow, left_unprotected, same_subject
 from ..reading.run_folder import RunFolder
@@ -56,10 +59,11 @@ _SIGNED = ("Name and role", "Residual risk accepted (yes / no)", "Review again b
 def statement(folder: RunFolder) -> list[Block]:
     """Return the statement as blocks of text; all of it comes from the run's records, claims and manifest."""
     found = answers(folder)
-    return [
+    said: list[Block] = [
         Heading(text=f"Evidence pack: {folder.manifest.suite.get('name', folder.manifest.name)}", level=1),
         f"{headline(folder)}.",
         LIMITS,
+        "The section Words explains the terms and names of this statement.",
         Heading(text="What was tested"),
         *what_was_tested(folder),
         f"Outcome: {summary.verdict_line(folder)} ({summary.exit_words(folder)}).",
@@ -82,9 +86,27 @@ def statement(folder: RunFolder) -> list[Block]:
         Points(items=tuple(residual_risks(folder, found))),
         Heading(text="When to test again"),
         Points(items=TRIGGERS),
-        Heading(text="Signatures"),
-        *_signatures(folder),
     ]
+    return [*said, *words(folder, said), Heading(text="Signatures"), *_signatures(folder)]
+
+
+def words(folder: RunFolder, said: Sequence[Block]) -> list[Block]:
+    """Return the section that explains the names of federations and attacks, and the terms, that ``said`` uses."""
+    text, attacks = markdown_of(said).replace("\\", ""), folder.manifest.suite.get("attacks")
+    parts, stated = own_parts("attack"), dict(attacks) if isinstance(attacks, dict) else {}
+    named = dict.fromkeys(folder.federations, "a federation of this run, by the name that its suite gives it.")
+    for name, table in stated.items():
+        fields = table if isinstance(table, dict) else {}
+        part = str(fields.get("part") or name)
+        known = " It knows all data but the one unit." if fields.get("rest") == "known" else ""
+        named[name] = (parts[part].summary if part in parts else f"Attack {part}.") + known
+    used = [f"{name}: {meaning[0].lower()}{meaning[1:]}" for name, meaning in named.items() if _stands(text, name)]
+    used += [one.meaning for one in TERMS if any(_stands(text, name) for name in one.printed)]
+    return [Heading(text="Words"), Points(items=tuple(used))] if used else []
+
+
+def _stands(text: str, name: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
 
 
 def _signatures(folder: RunFolder) -> list[Block]:
@@ -137,7 +159,7 @@ def _answers(answered: Sequence[ClaimAnswer]) -> list[Block]:
     for one in answered:
         weak = one.weak and f"Weak test: {one.weak}."
         learnt = (one.people, one.reached, one.quality, one.outside)
-        parts = (weak, one.promise, one.stated_by, one.power, *learnt, one.uncovered, one.unseen)
+        parts = (weak, one.promise, one.stated_by, one.power, *learnt, one.uncovered, one.unseen, one.notice)
         blocks += [Heading(text=f"{one.defense}: {one.found}", level=3), *filter(None, parts)]
         blocks += [f"Next, for the owner: {one.owner}", f"Next, for the engineer: {one.engineer}"]
         failed = "; ".join(map(check_phrase, one.row.failed_checks))
@@ -178,7 +200,7 @@ def _beyond(folder: RunFolder, defense: str) -> list[str]:
     """What attacks reached that no claim of the defense covers, by the reason."""
     more = {"against adversaries that no claim of it covers": uncovered_attacks(folder, defense)}
     found = {
-        reason: "; ".join(f"{one.attack} on {one.federation} {outcome_phrase(folder, one)}" for one in rows)
+        reason: "; ".join(f"{one.attack} in federation {one.federation} {outcome_phrase(folder, one)}" for one in rows)
         for reason, rows in (more | outside_attacks(folder, defense)).items()
     }
     return [f"{defense}: {reason}, attacks of this run reached: {said}." for reason, said in found.items() if said]

@@ -3,11 +3,12 @@
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from ...audit.bisection import crossing
-from ...audit.check import CHECKS, short_words
+from ...audit.check import CHECKS
+from ...audit.check import short_words as reason_words
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.curve import Curve
 from ...audit.finding import weak_beyond
@@ -19,7 +20,7 @@ from ...suites.config.part_files import own_parts
 from ...suites.results.outcome import INCOMPLETE
 from ..reading.claims import ClaimRow, claim_rows, claims_under_test, covered_elsewhere, left_unprotected, same_subject
 from ..reading.membership import Membership, memberships
-from ..reading.pooling import LEVEL, TWO_SEEDS
+from ..reading.pooling import LEVEL, TWO_SEEDS, gathered
 from ..reading.run_folder import HORIZONTAL, RunFolder
 from . import numerals
 from .covered import (
@@ -28,6 +29,7 @@ from .covered import (
     outside_attacks,
     percent,
     revealed_words,
+    short_words,
     succeeded,
     successes,
     successes_words,
@@ -124,6 +126,8 @@ _TOO_SMALL = (
     "The defense does not state this claim for the audit's federation: change the suite's table [audit] as the reason "
     "in the table of claims says."
 )
+_OWN = "To test your own training: fedassay audit mine.py:training"
+"""The step from a simulation to a real system."""
 WEAK_OWNER = "Do not report this claim as tested: only a large violation is ruled out."
 _WEAK_ENGINEER = "Make more runs{}, until the min detectable ε is at most {most}."
 _INCOMPLETE_OWNER = "Do not rely on this run: it is incomplete."
@@ -197,12 +201,21 @@ class ClaimAnswer:
         return bool(missed_controls(self.folder)[0])
 
     @property
+    def impossible(self) -> str:
+        """The checks that could not be made, each with the reason, in brackets; empty where all could."""
+        left = [one for one in self.row.checks if one.status != "ok"]
+        names = (one.metric.removeprefix("check_").replace("_", " ") for one in left)
+        said = "; ".join(f"{plain_names(name)}: {one.reason}" for name, one in zip(names, left, strict=True))
+        return said and f" ({said})"
+
+    @property
     def evidence(self) -> str:
         """A description of what the failed checks found."""
         failed = self.row.failed_checks
         # An epsilon at the delta of a curve's tangent looks smaller than the claimed one.
         named = "; ".join(
-            _TOLD_APART if " at " in check.unit else plain_names(short_words(check.reason)) for check in failed[:_NAMED]
+            _TOLD_APART if " at " in check.unit else plain_names(reason_words(check.reason))
+            for check in failed[:_NAMED]
         )
         more = f"; and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
         return f"Failed {_checks(self.row)}: {named}{more}." if failed else ""
@@ -317,7 +330,7 @@ class ClaimAnswer:
             return ""
         best, claim = own[0], self.row.claim
         worst = best.adversary == "worst_case"
-        knows = " (which knows everything else, as differential privacy assumes)" if worst else ""
+        knows = " (it knows all data but the one unit, as differential privacy assumes)" if worst else ""
         reached = _reached(best, claim, len(own))
         return f"The best attack of this run that the claim covers, {best.attack}{knows}, {reached}."
 
@@ -369,6 +382,33 @@ class ClaimAnswer:
         return f"Not looked at ({len(names)}): {', '.join(names)}.{first}" if names else ""
 
     @property
+    def notice(self) -> str:
+        """A sentence about the claim for a privacy notice, and what must stand beside it; empty for a paper's claim."""
+        claim, date = self.row.claim, (self.folder.manifest.finished or "")[:10]
+        if self.row.published:
+            return ""
+        if self.kind not in ("fine", "mixed"):
+            return f"A privacy notice cannot use this claim: {self.found.lower()}."
+        left = left_unprotected(claim, self.row.rounds_run, same_subject(self.folder, self.row))
+        reached = [short_words(self.folder, one) for one in successes(self.folder, self.row.defense)]
+        unseen = dict.fromkeys(map(item_in_plain_words, self.row.not_looked_at))
+        beside = {
+            "trusted": [claim.trust],
+            "not protected": left,
+            "attacks outside the claim that succeeded": reached,
+            "not looked at": list(unseen),
+        }
+        said = "; ".join(f"{name}: {', '.join(items)}" for name, items in beside.items() if items)
+        if not _recorded(self.folder):
+            said += f". All of this is about a simulation, and not about a system of your own. {_OWN}"
+        what = f"what {claim.observer.phrase} can learn about any one {claim.unit} ({self.unit})"
+        limit = f"to epsilon {plain(claim.epsilon)} at delta {plain(claim.delta)} {self.span}"
+        return (
+            f"For a privacy notice: “designed to limit {what} {limit}; tests of {date} found no violation; this is no "
+            f"proof”. Beside it must stand – {said}."
+        )
+
+    @property
     def owner(self) -> str:
         """Advice to the owner of the system."""
         if self.incomplete:
@@ -385,7 +425,9 @@ class ClaimAnswer:
     def engineer(self) -> str:
         """Advice to the system's engineer; if no violation of the claim was found, the first step."""
         own, _ = self.utility
-        return _CHANGE_FIRST if self._undecided and own and own.useless else self._step
+        if self._undecided and own and own.useless:
+            return _CHANGE_FIRST
+        return f"{self._step} {_OWN}." if self.kind in ("fine", "mixed") and not _recorded(self.folder) else self._step
 
     @property
     def _undecided(self) -> bool:
@@ -563,20 +605,27 @@ def allowed_of_thousand(claim: Claim) -> int:
     return round(PEOPLE * numerals.rounded(most_found(claim, FALSE_ALARMS), 3, math.ceil))
 
 
-def allowed_words(claim: Claim) -> str:
-    """Return, in words, how many units the claim lets an attacker find. A claim under replace-one adjacency hides only
-    the contents of a unit.
+def allowed_by(claim: Claim) -> str:
+    """Return, in words, what the number ``allowed_of_thousand`` follows from; where it follows from the trade-off
+    curve, also the number that epsilon and delta alone allow.
     """
-    most = f"{allowed_of_thousand(claim):,} of 1,000"
+    plainly = allowed_of_thousand(replace(claim, curve=None))
+    if allowed_of_thousand(claim) == plainly:
+        return "by ε and δ alone"
+    return f"by the claim's trade-off curve; ε and δ alone allow {plainly:,}"
+
+
+def allowed_words(claim: Claim) -> str:
+    """Return, in words, how many units the claim lets an attacker find, and what this number follows from. A claim
+    under replace-one adjacency hides only the contents of a unit.
+    """
+    most, why = f"{allowed_of_thousand(claim):,} of 1,000", f"(guessing: {_GUESSED}; {allowed_by(claim)})"
     if claim.adjacency is Adjacency.REPLACE_ONE:
         return (
             f"an attacker who decides which of two contents a {claim.unit} had, with 1 false alarm in 100, finds the "
-            f"second in at most {most} cases (guessing: {_GUESSED})"
+            f"second in at most {most} cases {why}"
         )
-    return (
-        f"an attacker who raises 1 false alarm in 100 finds at most {most} {claim.unit}s that took part (guessing: "
-        f"{_GUESSED})"
-    )
+    return f"an attacker who raises 1 false alarm in 100 finds at most {most} {claim.unit}s that took part {why}"
 
 
 def most_found(claim: Claim, rate: float) -> float:
@@ -593,16 +642,14 @@ def _reached(best: Membership, claim: Claim, of: int) -> str:
         pairs = f"of one {claim.unit} that took part and one that did not"
     right = f"picked the right one from {percent(best.area)} of all pairs {pairs}"
     if ends is not None:
-        several = f", which holds for the best of {of} attacks" if of > 1 else ""
+        several = f", joint for {of} attacks" if of > 1 else ""
         right += f" (95 % interval over {best.over}{several}: {percent(ends[0])} to {percent(ends[1])})"
     elif best.two_seeds:
         right += f" ({TWO_SEEDS})"
-    agrees = (
-        ", which is less, but the interval reaches below it: no proof of a violation"
-        if ends and ends[0] <= allowed < best.area
-        else ""
-    )
-    reached = f"{right}. Guessing picks {percent(0.5)}, and the claim allows {100 * allowed:.1f} %{agrees}"
+    by_chance = ends is not None and ends[0] <= allowed < best.area
+    inside = "; this lies inside the interval, so that chance alone can explain the difference" if by_chance else ""
+    limit = f"The claim allows {100 * allowed:.1f} % ({_area_by(claim)}){inside}"
+    reached = f"{right}. {limit}. Guessing picks {percent(0.5)}"
     found = _found(best)
     return reached if found is None else f"found {found:,} of 1,000, and {reached}"
 
@@ -618,6 +665,13 @@ def _found(best: Membership) -> int | None:
 def _allowed_area(claim: Claim) -> float:
     """The largest AUC of an attack under the claim, rounded up to three decimals."""
     return _area(claim.epsilon, claim.delta, claim.curve)
+
+
+def _area_by(claim: Claim) -> str:
+    alone = _area(claim.epsilon, claim.delta, None)
+    if alone == _allowed_area(claim):
+        return "by ε and δ alone"
+    return f"by its trade-off curve; ε and δ alone allow {100 * alone:.1f} %"
 
 
 @lru_cache(maxsize=1024)
@@ -757,17 +811,15 @@ def _audit_size(folder: RunFolder) -> str:
     """The federations and the number of runs of audits by independent runs, which may be smaller than the suite's."""
     audit = folder.manifest.suite.get("audit")
     rows = [row for row in claim_rows(folder) if row.record and row.record.n and not row.by_attacks]
-    runs = [row.record.n for row in rows if row.record and row.record.n]
-    if not isinstance(audit, dict) or audit.get("design") != "independent" or not runs:
+    if not isinstance(audit, dict) or audit.get("design") != "independent" or not rows:
         return ""
     clients, samples = audit.get("clients"), audit.get("samples_per_client")
     if not isinstance(clients, int) or not isinstance(samples, int):
         return ""
-    number = f"{min(runs):,}" if min(runs) == max(runs) else f"{min(runs):,} to {max(runs):,}"
-    units = sorted({str(row.claim.unit) for row in rows if row.stated})
-    unit = " or ".join(filter(None, (", ".join(units[:-1]), *units[-1:])))
-    return (
-        f" Each claim was audited in {number} small trainings with one planted "
-        f"{unit} and as many without it, of "
-        f"{counted(clients, 'client')} with at most {counted(samples, 'record')} each."
+    tested = gathered((row.record.n, row) for row in rows if row.record and row.record.n)
+    each = "; ".join(
+        f"{', '.join(dict.fromkeys(row.defense for row in own))} in {number:,} small trainings with one planted "
+        f"{' or '.join(sorted({str(row.claim.unit) for row in own}))} and as many without it"
+        for number, own in tested.items()
     )
+    return f" Audited: {each}; each of {counted(clients, 'client')} with at most {counted(samples, 'record')} each."

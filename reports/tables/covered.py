@@ -80,7 +80,7 @@ def did_words(folder: RunFolder, one: AttackRow) -> str:
     success of guessing allow such a statement. For an attack that was no better than guessing, return its name and
     result.
     """
-    about, better = f"{one.attack} on {one.federation}", better_than_guessing(folder, one)
+    about, better = f"{one.attack} in federation {one.federation}", better_than_guessing(folder, one)
     value, guess = _value(folder, one), _guess_words(folder, one)
     compared = f"{value}; guessing: {guess}" if guess else value
     if better is None:
@@ -160,8 +160,15 @@ def successes_words(folder: RunFolder, defenses: Sequence[str]) -> str:
         return ""
     *more, last = dict.fromkeys(_DID[metric] for metric in sorted({row.metric for row in done}, key=list(_DID).index))
     places = sorted({row.federation for row in done})
-    where = f"{', '.join(named)}; on the {'federation' if len(places) == 1 else 'federations'} {', '.join(places)}"
+    where = f"{', '.join(named)}; in {listed('federation', places)}"
     return f"outside the claims, attacks {' and '.join(filter(None, (', '.join(more), last)))} ({where})"
+
+
+def listed(kind: str, names: Sequence[str]) -> str:
+    """Format the names that a suite gives to its parts of one kind, such as ``the federations “main” and “small”``."""
+    quoted = [f"“{name}”" for name in names]
+    *more, last = quoted
+    return f"the {kind}{'s' * bool(more)} {' and '.join(filter(None, (', '.join(more), last)))}"
 
 
 def revealed_words(folder: RunFolder) -> str:

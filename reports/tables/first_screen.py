@@ -18,7 +18,7 @@ from ..reading.claims import ClaimRow, adversaries, covered_elsewhere, same_subj
 from ..reading.pooling import Pooled
 from ..reading.run_folder import RunFolder
 from . import numerals
-from .answers import PEOPLE, SIGNS, ClaimAnswer, Recognised, allowed_of_thousand
+from .answers import PEOPLE, SIGNS, ClaimAnswer, Recognised, allowed_by, allowed_of_thousand
 from .covered import beats_guessing, guess_of, successes
 from .pooled_rows import primary_results, undefended
 from .printed import observer_words
@@ -111,10 +111,10 @@ class Tested:
         return cls(claim=claim, verdict=finding.verdict.value, rates=rates, by_checks=by_checks, **bounds)
 
 
-def ruler(row: ClaimRow | Tested, *, missed: bool = False) -> Ruler:
+def ruler(row: ClaimRow | Tested, *, missed: bool = False, undecided: bool = False) -> Ruler:
     """Return the ruler of a claim: an axis of epsilon, or of the share of recognised runs if this share refuted the
     claim. ``missed``: whether runs and checks missed a fault that was planted to test the run; the ruler then does not
-    show what they would find.
+    show what they would find. ``undecided``: whether nothing is decided about the claim, whatever could be found.
     """
     claim, low = row.claim, row.epsilon_low
     proved = f"proved: the true ε is at least {numerals.lower_bound(low)}"
@@ -135,8 +135,9 @@ def ruler(row: ClaimRow | Tested, *, missed: bool = False) -> Ruler:
     }
     if not broken:  # What could have been found is of no interest where a violation was.
         found, most = numerals.epsilon(row.detectable), numerals.epsilon(row.ceiling)
-        how = "checks of the code, not runs," if row.by_checks else "runs"
-        words = f"if all noise is too small, so that the true ε is {found} or more, {how} find it in 9 of 10 tests"
+        how = "checks of the code, and not the runs," if row.by_checks else "the runs"
+        words = f"too little noise (a true ε of {found} or more): {how} find it in 9 of 10 tests"
+        words += "; this claim is not decided all the same" if undecided else ""
         marks[Meaning.SEEN] = (None if missed else row.detectable, words)
         marks[Meaning.MOST] = (row.ceiling, f"the most that this number of runs can prove: {most}")
     given = [value for value, _ in marks.values() if value is not None and math.isfinite(value)]
@@ -219,22 +220,28 @@ def watchers_of(
 @dataclass(frozen=True, kw_only=True)
 class OfThousand:
     """How many people, out of 1,000, an attacker finds with one false alarm in a hundred. ``guessed``: by guessing;
-    ``allowed``: at most under the claim, None without a claim; ``found``: by the best attack of the run, None if so low
-    a false-alarm rate was not measured. ``broken``: whether the claim was refuted.
+    ``allowed``: at most under the claim, None without a claim, and ``by``: what this number follows from; ``found``: by
+    the best attack of the run, None if so low a false-alarm rate was not measured. ``broken``: whether the claim was
+    refuted.
     """
 
     guessed: int
-    allowed: int | None
-    found: int | None
-    broken: bool
+    allowed: int | None = None
+    by: str = ""
+    found: int | None = None
+    broken: bool = False
 
     @property
     def words(self) -> list[tuple[str, str]]:
         """The numbers in words, each with its meaning."""
         said = [("guessed", f"by guessing {self.guessed}")]
         if self.allowed is not None:
-            held = "the claim's limit of {:,} does not hold" if self.broken else "at most {:,} if the claim holds"
-            said.append(("allowed", held.format(self.allowed)))
+            held = (
+                "the claim's limit of {:,} does not hold ({})"
+                if self.broken
+                else "at most {:,} if the claim holds ({})"
+            )
+            said.append(("allowed", held.format(self.allowed, self.by)))
         return said if self.found is None else [*said, ("found", f"by the best attack here {self.found:,}")]
 
 
@@ -242,8 +249,15 @@ def people(row: ClaimRow | Tested | None, found: int | None = None) -> OfThousan
     """Return what a claim means for people; pass None if there is no claim. ``found``: the number of people, out of
     1,000, that the best attack found.
     """
-    allowed, broken = (None, False) if row is None else (allowed_of_thousand(row.claim), row.verdict == "REFUTED")
-    return OfThousand(guessed=PEOPLE // 100, allowed=allowed, found=found, broken=broken)
+    if row is None:
+        return OfThousand(guessed=PEOPLE // 100, found=found)
+    return OfThousand(
+        guessed=PEOPLE // 100,
+        allowed=allowed_of_thousand(row.claim),
+        by=allowed_by(row.claim),
+        found=found,
+        broken=row.verdict == "REFUTED",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

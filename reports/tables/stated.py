@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ...audit.check import NOT_CLAIMED
 from ...audit.claim import NOT_PROVABLE, PROVABLE, Claim
+from ...audit.curve import Curve
 from ...audit.posterior import group_privacy, posterior_bounds, right_guesses
 from ...audit.wording import at_least, at_most, counted, plain
 from ...suites.results.claims_file import StatedClaim
@@ -78,14 +81,18 @@ def belief_table(folder: RunFolder) -> Table:
     rows = [(one.defense, *_bounds(one.claim)) for one in _whole_claims(folder)]
     return Table(
         title="Beliefs under each claim",
-        headers=("defense", "claim", "ε", "belief after 0.5", "right guesses", "two units: ε", "two units: δ"),
+        headers=(
+            *("defense", "claim", "ε", "belief after 0.5"),
+            *("right guesses by ε and δ alone", "by the trade-off curve", "two units: ε", "two units: δ"),
+        ),
         rows=tuple(dict.fromkeys(rows)),
-        numeric=frozenset(range(2, 7)),
+        numeric=frozenset(range(2, 8)),
         about=2,
         note="What the claim allows if it holds, not what an attack reached. Belief: the largest probability that an "
         "adversary who finds both of two neighbouring data sets equally likely gives to one of them after the release "
         "(Bayes' rule; none at δ > 0, where a rare release may give certainty). Right guesses: the largest share of "
-        "right decisions between the two, by ε and δ alone. Two units: what the claim implies for a group of two.",
+        "right decisions between the two, by ε and δ alone, and by the trade-off curve where the claim states one. Two "
+        "units: what the claim implies for a group of two.",
     )
 
 
@@ -102,7 +109,15 @@ def _bounds(claim: Claim) -> tuple[str, ...]:
     epsilon, delta = group_privacy(claim.epsilon, claim.delta, 2)
     belief = numerals.rounded_up(posterior_bounds(EVEN, claim.epsilon)[1]) if claim.delta == 0 else NOTHING
     right = numerals.rounded_up(right_guesses(EVEN, claim.epsilon, claim.delta))
-    return neighbours_of(claim), plain(claim.epsilon), belief, right, plain(epsilon), plain(delta)
+    curve = NOTHING if claim.curve is None else numerals.rounded_up(_right_by_curve(claim.curve))
+    return neighbours_of(claim), plain(claim.epsilon), belief, right, curve, plain(epsilon), plain(delta)
+
+
+def _right_by_curve(curve: Curve) -> float:
+    """The largest share of right guesses that a trade-off curve allows, too large by 0.0001 at most."""
+    rates = np.linspace(0.0, 1.0, 5001)
+    # The false negatives fall, so that those at the right end of a step are too few for the rest of it.
+    return EVEN * min(2.0, float((2 - rates[:-1] - curve.fnr(rates[1:])).max()))
 
 
 def coverage_table(rows: Sequence[ClaimRow]) -> Table:

@@ -145,12 +145,18 @@ def _counts(audits: Sequence[Record]) -> Iterator[str]:
         yield f"{refuted} of {counted(len(papers), 'claim')} of papers, as published, REFUTED"
 
 
+def unseen_words(items: Sequence[str]) -> str:
+    """Return in words how many things were not looked at, and one of them with its reason, if it has one."""
+    name, _, why = items[0].partition(": ")
+    return f"{counted(len(items), 'item')}, such as {name}{f' ({why})' * bool(why)}"
+
+
 def _unseen(claims: Sequence[Record]) -> Iterator[str]:
-    """How many things were not looked at, and the first of them with its reason."""
+    """How many things were not looked at, and one of them."""
     # Rows are written in any order.
     ordered = sorted(claims, key=lambda row: (row.federation, row.defense, row.claim_id))
     if items := list(dict.fromkeys(item for row in ordered for item in row.not_looked_at)):
-        yield f"not looked at: {counted(len(items), 'item')}, first {items[0]}"
+        yield f"not looked at: {unseen_words(items)}"
 
 
 def _attacked(records: Sequence[Record]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import pickle
+import re
 import signal
 import tracemalloc
 
@@ -328,6 +329,23 @@ def test_what_was_not_stated_is_printed_as_assumed(say, tmp_path):
     assert "\nassume" not in say("audit", "s.npz", *CLAIM, *RUNS).stdout
 
 
+def test_a_page_of_few_scores_names_what_was_assumed_and_how_many_scores_or_canaries_would_do(say, tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "s.npz", member=rng.normal(size=100) + 1, nonmember=rng.normal(size=100))
+
+    def page(*words):
+        say("audit", "s.npz", *words, "--html", "page.html")
+        return (tmp_path / "page.html").read_text(encoding="utf-8").partition('<div class="verdict')[0]
+
+    stated, assumed = page(*CLAIM, *RUNS), page("--epsilon", 1, "--delta", 1e-5, *RUNS)
+    assert ("observer final_model" in assumed, "observer final_model" in stated) == (True, False)
+    counted, needed = re.search("([0-9,]+) of each are counted", stated), re.search("about ([0-9,]+) scores of", stated)
+    # A fifth of the scores only chooses the threshold.
+    assert int(counted[1].replace(",", "")) / int(needed[1].replace(",", "")) == pytest.approx(0.8, abs=1e-3)
+    canaries = page(*CLAIM, "--one-run", "--higher-is-member")
+    assert ("Audit again with about 20,000 canaries" in canaries, "--trials" in canaries) == (True, False)
+
+
 def test_scores_without_a_claim_have_an_auc_a_curve_and_no_ok(say, tmp_path):
     rng = np.random.default_rng(0)
     np.savez(
@@ -354,7 +372,10 @@ def test_scores_without_a_claim_have_an_auc_a_curve_and_no_ok(say, tmp_path):
 
 def test_a_fixed_split_of_one_model_has_an_auc_and_judges_no_claim(say, tmp_path):
     np.savez(tmp_path / "s.npz", member=np.arange(900.0) + 800.5, nonmember=np.arange(900.0))
-    result = say("audit", "s.npz", *CLAIM, "--fixed-split")
+    result = say("audit", "s.npz", *CLAIM, "--fixed-split", "--html", "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    # Neither more scores nor more trials, which are refused for scores, would help.
+    assert ("--independent-runs" in page, "--trials" in page, "more scores" in page) == (True, False, False)
     assert (result.exit_code, "INCONCLUSIVE: OUT OF SCOPE: the members of one model" in result.stdout) == (11, True)
     assert "AUC 0.99" in result.stdout
     assert "for this one model alone" in result.stdout

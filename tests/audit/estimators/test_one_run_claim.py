@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from fedassay.audit.claim import Claim
 from fedassay.audit.curve import epsilon_from_mu, mu_from_epsilon
 from fedassay.audit.estimators.one_run import epsilon_from_guesses
-from fedassay.audit.estimators.one_run_claim import planned_guesses
+from fedassay.audit.estimators.one_run_claim import best_of_guesses, enough_canaries, planned_guesses
 from fedassay.audit.estimators.one_run_fdp import mu_from_guesses
 
 CLAIM = {"epsilon": 1.0, "delta": 1e-5, "alpha": 0.05}
@@ -52,6 +53,15 @@ def test_aimed_at_all_of_the_noise_the_plan_is_for_the_largest_bound_on_a_true_c
     assert planned_guesses(1000, noise=1.0, **claim) == made
     # Without an error, 70 guesses would not refute it; half the noise is the default.
     assert planned_guesses(1000, **claim) == planned_guesses(1000, noise=0.5, **claim) == 200
+
+
+def test_the_number_of_canaries_that_is_stated_has_the_power_and_the_next_smaller_one_lacks_it():
+    claim = Claim.stated(1.0, 1e-5)
+    assert enough_canaries(claim, 2.6, alpha=0.05).startswith("about 4,000 canaries of one run would be enough")
+    small, stated = (best_of_guesses(claim, canaries, alpha=0.05).detectable for canaries in (3200, 4000))
+    assert stated <= 2.6 < small
+    # Over 100,000 canaries are needed for what is hardly more than the claim.
+    assert enough_canaries(claim, 1.5, alpha=0.05).startswith("even 100,000 canaries of one run would not be enough")
 
 
 @pytest.mark.parametrize("noise", [0.0, -0.5, 1.5, float("nan")])

@@ -15,12 +15,13 @@ from fedassay.reports.pack.statement import (
     maximum_risk,
     residual_risks,
     statement,
+    words,
     write_pack,
 )
 from fedassay.reports.reading.claims import claim_rows, left_unprotected, one_row_per_claim
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.tables import numerals
-from fedassay.reports.tables.answers import allowed_of_thousand, answers
+from fedassay.reports.tables.answers import allowed_by, allowed_of_thousand, answers
 from fedassay.reports.tables.pooled_rows import omission_rows
 from fedassay.reports.tables.table import Table
 
@@ -82,12 +83,51 @@ def test_the_statement_never_judges(quick_folder):
     assert not judged.search(text)
 
 
+def test_each_name_and_term_of_a_text_is_explained_and_no_other(run_maker):
+    known = {"part": "likelihood_ratio", "rest": "known"}
+    attacks = {"idlg": {"part": None}, "lr": known, "loss": {"part": None}}
+    run_maker.manifest["suite"] |= {"attacks": attacks, "federations": {"main": {}, "other": {}}}
+    _, explained = words(run_maker.write(), ["idlg and lr in federation main", "a DeLong interval, remaining losses"])
+    starts = (
+        "main: a federation",
+        "idlg: attack that infers a sample's label",
+        "lr: attack that",
+        "A DeLong interval is",
+    )
+    assert len(explained.items) == len(starts)
+    assert all(text.startswith(start) for text, start in zip(explained.items, starts, strict=True))
+    assert "It knows all data but the one unit." in explained.items[2]
+
+
+def test_a_sentence_for_a_privacy_notice_stands_only_where_no_violation_was_found(run_maker, make_claim):
+    claim = run_maker.sign("fine", make_claim(epsilon=4.0, trust="the server"))
+    run_maker.verdict_row(claim, defense="fine", attack="canary", verdict="NOT_REFUTED", not_looked_at=["text: none"])
+    claim = run_maker.sign("broken", make_claim(epsilon=3.0))
+    run_maker.verdict_row(claim, defense="broken", attack="canary", verdict="REFUTED", value=9.0)
+    run_maker.gate = {"verdict_line": "a line", "exit_code": 10}
+    run_maker.manifest["planned_cells"] = len({line["cell_id"] for line in run_maker.lines})
+    folder = run_maker.write()
+    said = {one.defense: one.notice for one in answers(folder)}
+    assert "designed to limit" not in said["broken"]
+    for part in (
+        f"any one {claim.unit}",
+        claim.observer.phrase,
+        "epsilon 4 at delta",
+        "this is no proof",
+        "simulation",
+    ):
+        assert part in said["fine"]
+    for beside in ("trusted: the server", "several clients at once", "not looked at: text", "fedassay audit mine.py"):
+        assert beside in said["fine"]
+    assert said["fine"] in statement(folder)
+
+
 def test_the_maximum_risk_is_that_of_claims_and_audits(quick_folder):
     rows = [row for row in one_row_per_claim(claim_rows(quick_folder)) if row.stated and not row.control]
     assert [row.defense for row in rows] == ["dp_fedavg", "dp_sgd", "ldp_gaussian"]
     for row, cells in zip(rows, maximum_risk(rows).rows, strict=True):
         assert cells[:2] == (row.defense, row.claim_text)
-        assert int(cells[2]) == allowed_of_thousand(row.stated.claim)
+        assert cells[2] == f"{allowed_of_thousand(row.stated.claim)} ({allowed_by(row.stated.claim)})"
         assert float(cells[3].removeprefix("≥ ")) <= row.epsilon_low
         assert cells[4] == numerals.epsilon(row.detectable)
         assert cells[5] == row.verdict.replace("_", " ")
@@ -245,12 +285,12 @@ def test_a_refuted_claim_is_never_printed_without_its_verdict_and_gives_no_bound
     most = allowed_of_thousand(claim)
     no_bound = (
         f"dp: claimed: an attacker who raises 1 false alarm in 100 finds at most {most} of 1,000 clients that took "
-        "part (guessing: 10); this run refuted the claim, so that no bound holds"
+        "part (guessing: 10; by ε and δ alone); this run refuted the claim, so that no bound holds"
     )
     assert point_of(folder, ISO, "7.3.2") == f"maximum: {no_bound}"
     assert point_of(folder, EDPB, "resistance") == no_bound
     ((_, text, found, _, _, verdict),) = maximum_risk([one.row for one in answers(folder)]).rows
-    assert (found, verdict) == (f"no bound (claimed: {most})", "REFUTED")
+    assert (found, verdict) == (f"no bound (claimed: {most}, by ε and δ alone)", "REFUTED")
     for framework, word in ((NIST, "privacy parameters"), (ISO, "7.3.4"), (EDPB, "choices in training")):
         assert point_of(folder, framework, word) == f"dp: {text} (verdict: REFUTED)"
     for _, _, held, _ in (row for table in tables_of(crosswalk(folder)).values() for row in table.rows):
@@ -273,12 +313,12 @@ def test_what_attacks_showed_to_adversaries_without_a_claim_is_a_residual_risk(r
     said = [line for line in residual_risks(folder, answers(folder)) if "reached" in line]
     # Adversaries who receive uploads are covered by the claim of the other defense, but it is stated elsewhere.
     assert said[1:] == [
-        "local: on one, for which no claim is stated, attacks of this run reached: idlg on one label accuracy 1.000; "
-        "inversion on one 0 of 3 images reconstructed with a PSNR of 20 dB or more."
+        "local: on one, for which no claim is stated, attacks of this run reached: idlg in federation one "
+        "label accuracy 1.000; inversion in federation one 0 of 3 images reconstructed with a PSNR of 20 dB or more."
     ]
     assert said[0].startswith("dp: against adversaries that no claim of it covers")
-    assert "inversion on one 2 of 3 images reconstructed" in said[0]
-    assert "idlg on one label accuracy 1.000" in said[0]
+    assert "inversion in federation one 2 of 3 images reconstructed" in said[0]
+    assert "idlg in federation one label accuracy 1.000" in said[0]
     assert said[0] in next(block.items for block in statement(folder) if isinstance(block, Points))
     for framework, word in ((EDPB, "reconstruction"), (ISO, "8.2.3")):
         images = "inversion: 2 of 3 under dp (OUT OF SCOPE), 0 of 3 under local (OUT OF SCOPE) (images"

@@ -14,11 +14,14 @@ from fedassay.reports.formats.page import html
 from fedassay.reports.formats.terminal import tables
 from fedassay.reports.pack.statement import residual_risks
 from fedassay.reports.reading.claims import claim_rows
+from fedassay.reports.tables import first_screen
 from fedassay.reports.tables.answers import (
     _TOO_FEW,
     Recognised,
     _percent,
+    allowed_by,
     allowed_of_thousand,
+    allowed_words,
     answers,
     controls_sentence,
     headline,
@@ -47,7 +50,14 @@ GATE = {"verdict_line": "a line", "exit_code": 0}
 )
 def test_what_a_claim_allows_of_a_thousand_people(epsilon, delta, curve, found):
     claim = replace(toy_claim(), epsilon=epsilon, delta=delta, curve=None)
-    assert allowed_of_thousand(claim if curve is None else replace(claim, curve=curve)) == found
+    stated = claim if curve is None else replace(claim, curve=curve)
+    assert allowed_of_thousand(stated) == found
+    # Each number names what it follows from, and what epsilon and delta allow where that is more.
+    alone = {93: "ε and δ alone allow 546"}.get(found, "by ε and δ alone")
+    assert alone in allowed_by(stated)
+    drawn = first_screen.people(first_screen.Tested(claim=stated, verdict="NOT_REFUTED"))
+    assert allowed_by(stated) in drawn.words[-1][1]
+    assert allowed_by(stated) in allowed_words(stated)
 
 
 @pytest.fixture
@@ -72,7 +82,7 @@ def test_no_violation_is_stated_with_what_the_test_would_have_found(one_claim):
     assert (one.found, one.weak) == ("No violation found", "")
     assert "the true ε is 7.00 (claimed: 4), this test finds it in 9 of 10 cases; between ε 4 and 7.00" in one.power
     assert one.unseen == "Not looked at (1): text. The first was not looked at for this reason: none sent."
-    assert "(guessing: 10)" in one.people
+    assert "(guessing: 10; by ε and δ alone)" in one.people
     assert headline(folder) == "No violation found in 1 privacy claim"
 
 
@@ -151,7 +161,7 @@ def test_what_a_claim_does_not_cover_stands_beside_what_attacks_showed_there(one
     folder = one_claim(replace(toy_claim(), observer=GLOBAL_MODELS, unit=Unit.CLIENT))
     (one,) = answers(folder)
     assert "the server that observes individual updates and who takes part" in one.uncovered
-    assert "inverting_gradients on main (PSNR 31.0 dB; not compared with guessing" in one.outside
+    assert "inverting_gradients in federation main (PSNR 31.0 dB; not compared with guessing" in one.outside
 
 
 def test_an_attack_that_seems_to_succeed_among_many_is_compared_with_guessing_jointly(run_maker):
@@ -242,14 +252,14 @@ def showed(run_maker, folder_of, metric, values, null=()):
             "auc",
             (0.40, 0.52, 0.65),
             (),
-            "could not be distinguished from guessing: tried on main (right in 52.3 % of pairs, 95 % interval over 3 "
-            "seeds: 21.3 % to 83.4 %; guessing: 50.0 %)",
+            "could not be distinguished from guessing: tried in federation main (right in 52.3 % of pairs, 95 % "
+            "interval over 3 seeds: 21.3 % to 83.4 %; guessing: 50.0 %)",
         ),
         (
             "auc",
             (0.9,),
             (),
-            "tried on main (right in 90.0 % of pairs; guessing: 50.0 %; not compared with guessing: one seed",
+            "tried in federation main (right in 90.0 % of pairs; guessing: 50.0 %; not compared with guessing",
         ),
         (
             "auc",
@@ -258,9 +268,9 @@ def showed(run_maker, folder_of, metric, values, null=()):
             "guessing: 50.0 %; not compared with guessing: all seeds have the same value, so there is no interval)",
         ),
         ("psnr", (30.0, 31.0, 32.0), (10.0, 11.0, 12.0), "rebuilt images (PSNR 31.0 dB; guessing: 11.0)"),
-        ("psnr", (9.0, 11.0, 14.0), (10.0, 11.0, 12.0), "from guessing: tried on main (PSNR 11.3 dB"),
+        ("psnr", (9.0, 11.0, 14.0), (10.0, 11.0, 12.0), "from guessing: tried in federation main (PSNR 11.3 dB"),
         ("psnr", (30.0, 31.0, 32.0), (), "PSNR 31.0 dB; not compared with guessing: the run has no null attack"),
-        ("label_over_chance", (0.5, 0.6, 0.7), (), "tried on main named labels"),
+        ("label_over_chance", (0.5, 0.6, 0.7), (), "tried in federation main named labels"),
     ],
 )
 def test_an_attack_that_reaches_no_more_than_guessing_is_no_success(one_claim, run_maker, metric, values, null, words):
@@ -271,14 +281,17 @@ def test_attacks_on_another_unit_than_the_claims_are_named_as_not_covered(one_cl
     add_membership(run_maker, "mine")
     claim = replace(toy_claim(), unit=Unit.REPORT, observer=UPLOADS, adjacency="replace_one")
     (one,) = answers(one_claim(claim))
-    assert "relation or number of rounds than the claim's: loss on main (right in 50.0 % of pairs" in one.outside
+    assert (
+        "relation or number of rounds than the claim's: loss in federation main (right in 50.0 % of pairs"
+        in one.outside
+    )
     assert one.reached == ""
 
 
 def test_attacks_on_a_federation_without_the_claim_are_named_although_their_adversary_is_covered(one_claim, run_maker):
     run_maker.row(attack="tried", federation="other", observer="uploads", defense="mine", value=0.9)
     (one,) = answers(one_claim(replace(toy_claim(), observer=UPLOADS)))
-    assert "On other, for which no claim is stated: tried on other (right in 90.0 % of pairs" in one.outside
+    assert "On other, for which no claim is stated: tried in federation other (right in 90.0 % of pairs" in one.outside
 
 
 def test_bounds_in_per_cent_are_rounded_to_the_side_on_which_they_hold():
@@ -370,9 +383,9 @@ def test_an_attack_that_finds_all_labels_is_compared_with_the_chance_that_its_ro
     labels(run_maker, "coin", "null", (0, 1, 1))
     folder = one_claim(replace(toy_claim(), observer=GLOBAL_MODELS), detectable=20.0, weak=True)
     (one,) = answers(folder)
-    assert "idlg on main named labels (24 of 24 uploads; guessing: 10.0 %)" in one.outside
+    assert "idlg in federation main named labels (24 of 24 uploads; guessing: 10.0 %)" in one.outside
     assert headline(folder).endswith(
-        "the test is weak; outside the claims, attacks named labels (mine; on the federation main)"
+        "the test is weak; outside the claims, attacks named labels (mine; in the federation “main”)"
     )
     assert "Outside the claims, attacks named labels" in html(folder)
 
@@ -384,7 +397,10 @@ def test_few_equal_counts_prove_nothing_although_one_draw_of_guesses_found_none(
     folder = one_claim(replace(toy_claim(), observer=GLOBAL_MODELS))
     (one,) = answers(folder)
     assert one.outside == ""
-    assert "idlg on main (3 of 24 uploads, 95 % interval over 24 uploads of all seeds: 2.7 % to 32.4 %" in one.uncovered
+    assert (
+        "idlg in federation main (3 of 24 uploads, 95 % interval over 24 uploads of all seeds: 2.7 % to 32.4 %"
+        in one.uncovered
+    )
     assert "outside the claims" not in headline(folder)
 
 
@@ -403,7 +419,7 @@ def images(run_maker, psnr, null):
         ([30.0 + n for n in range(12)], "rebuilt images (12 of 12 images to a PSNR of 20 dB or more", True),
         # Closer than the guess, but no image can be recognised.
         ([14.0 + 0.1 * n for n in range(12)], "did better than guessing (0 of 12 images", False),
-        ([9.0 + 0.1 * n for n in range(12)], "from guessing: inversion on main (0 of 12 images", False),
+        ([9.0 + 0.1 * n for n in range(12)], "from guessing: inversion in federation main (0 of 12 images", False),
     ],
 )
 def test_rebuilt_images_are_counted_and_none_is_no_success(one_claim, run_maker, psnr, words, success):
@@ -411,7 +427,9 @@ def test_rebuilt_images_are_counted_and_none_is_no_success(one_claim, run_maker,
     folder = one_claim(replace(toy_claim(), observer=GLOBAL_MODELS))
     (one,) = answers(folder)
     assert words in f"{one.outside} {one.uncovered}"
-    assert ("outside the claims, attacks rebuilt images (mine; on the federation main)" in headline(folder)) == success
+    assert (
+        "outside the claims, attacks rebuilt images (mine; in the federation “main”)" in headline(folder)
+    ) == success
     ((*_, shown),) = scoreboards(claims_of_runs([folder]))[0].rows
     assert shown == ("inversion: 12 of 12 images to a PSNR of 20 dB or more" if success else "–")
 

@@ -58,18 +58,29 @@ def test_the_marks_of_a_claim_stand_at_their_values(answer):
     values = {"proved": 1.0, "claim": 4.0, "seen": 6.0, "most": 8.0}
     assert places(drawn) == pytest.approx({kind: WIDTH * value / 9.2 for kind, value in values.items()})
     assert drawn.broken is False
-    assert drawn.sentence.startswith("Axis of ε: proved: the true ε is at least 1.00; claimed: ε is at most 4; if all")
+    assert drawn.sentence.startswith("Axis of ε: proved: the true ε is at least 1.00; claimed: ε is at most 4; too")
 
 
 def test_the_smallest_violation_that_a_test_finds_names_runs_or_checks(answer):
     """An epsilon of 4.04 that is found, beside 2.03 that can be proved, contradict each other otherwise."""
     detected = f"{BY_CHECKS} 4.036 if its noise is 0.99 of the law's; the runs alone would not be enough: x"
     one = answer(value=0.0, detectable=4.036, ceiling=2.03, reason=detected)
-    assert "4.04 or more, checks of the code, not runs, find it in 9 of 10 tests" in ruler_of(one).sentence
+    assert "4.04 or more): checks of the code, and not the runs, find it in 9 of 10 tests" in ruler_of(one).sentence
     assert "and 4.04 they may miss it" in one.power
     by_runs = replace(one.row, record=one.row.record.model_copy(update={"reason": "x"}))
-    assert "or more, runs find it" in ruler(by_runs).sentence
+    assert "or more): the runs find it" in ruler(by_runs).sentence
+    assert "not decided" in ruler(by_runs, undecided=True).sentence
     assert places(ruler(one.row, missed=True)).keys() == {"claim", "most"}
+
+
+def test_each_of_several_claims_is_linked_below_the_band_and_a_single_one_is_not(quick_folder, answer):
+    page = html(quick_folder)
+    listed = page.partition('<ul class="verdicts"')[2].partition("</ul>")[0]
+    places = re.findall('href="#([^"]*)"', listed)
+    assert len(places) == len(answers(quick_folder)) > 1
+    assert all(page.count(f'id="{place}"') == 1 for place in places)
+    assert all(f"{one.defense}: {one.found}" in listed for one in answers(quick_folder))
+    assert '<ul class="verdicts"' not in html(answer().folder)
 
 
 def test_what_lies_far_beyond_the_claim_stands_at_the_end_and_what_is_not_known_nowhere(answer):

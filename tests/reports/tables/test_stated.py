@@ -5,6 +5,7 @@ import math
 import pytest
 from fedassay.audit.check import NOT_CLAIMED
 from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.observer import UPLOADS
 from fedassay.reports.formats.markdown import markdown
 from fedassay.reports.formats.page import html
@@ -31,10 +32,17 @@ def test_a_pure_claim_bounds_beliefs_and_one_with_delta_only_guesses(run_maker, 
     folder = run_maker.write()
     rows = {row[0]: row[3:] for row in belief_table(folder).rows}
     # 1 / (1 + e^-4) = .98201, and 1 - .99 / (1 + e^4) = .98219, both rounded up.
-    assert rows["pure"] == ("0.983", "0.983", "8", "0")
-    assert rows["approximate"][:3] == ("–", "0.983", "8")
-    assert float(rows["approximate"][3]) == pytest.approx(0.01 * (1 + math.exp(4)), abs=1e-6)
+    assert rows["pure"] == ("0.983", "0.983", "–", "8", "0")
+    assert rows["approximate"][:4] == ("–", "0.983", "–", "8")
+    assert float(rows["approximate"][4]) == pytest.approx(0.01 * (1 + math.exp(4)), abs=1e-6)
     assert belief_table(folder).title in {table.title for table in run_tables(folder)}
+
+
+def test_a_trade_off_curve_bounds_guesses_more_tightly_than_epsilon_and_delta(run_maker, make_claim):
+    run_maker.sign("dp", make_claim(epsilon=4.37717, delta=1e-5, curve=GaussianCurve(1.0)))
+    ((*_, alone, curve, _, _),) = belief_table(run_maker.write()).rows
+    # 1 - (1 - delta) / (1 + e^epsilon) = .98760, and Phi(1 / 2) = .69146, both rounded up.
+    assert (alone, curve) == ("0.988", "0.692")
 
 
 def test_controls_and_single_layers_have_no_row(run_maker, make_claim):

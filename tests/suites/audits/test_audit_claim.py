@@ -266,7 +266,9 @@ def test_every_claim_is_checked_and_each_check_is_a_row_of_the_audits_cell(store
     assert checks[0].reason.startswith("sensitivity 2 <= 2 allowed (")
     assert "; implementation check: " not in row.reason
     assert {"sensitivity", "noise scale", "whole message", "epsilon of the law"} <= {*row.looked_at}
-    assert "all that is received: the audit allows 0 runs per arm, and 2048 are needed" in row.not_looked_at
+    assert (
+        "all that is received: the audit allows 0 runs per arm (audit.trials), and 2048 are needed" in row.not_looked_at
+    )
     assert any(item.startswith("the timing of messages: ") for item in row.not_looked_at)
     # What follows from something else comes last.
     assert "it follows" in row.not_looked_at[-1]

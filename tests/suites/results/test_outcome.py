@@ -200,7 +200,7 @@ def test_the_line_counts_what_was_not_looked_at_and_names_the_first_in_any_order
         audit("REFUTED", control=True, defense="broken", not_looked_at=["noise: none"]),
     ]
     for order in itertools.permutations(records):
-        assert judge_run(order).verdict_line.endswith("; not looked at: 3 items, first lots: no runs")
+        assert judge_run(order).verdict_line.endswith("; not looked at: 3 items, such as lots (no runs)")
 
 
 CODE = """
