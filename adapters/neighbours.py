@@ -31,6 +31,7 @@ from ..checks.neighbour_runs import (
     unit_moves,
 )
 from ..checks.training_record import AccountantHistory, Movement, Plant, TrainingRecord, equal_noise
+from ..checks.watched_lots import left_out
 from ..checks.watched_run import Watched, watched
 from ..checks.watched_state import differing, first_difference
 from ..defenses.accounting.stated_laws import claim_from_accountant, reported_claim
@@ -168,6 +169,7 @@ class TrainingOnData(ABC):
         # Under add/remove the claim is about data of another size, on which nothing was then seen.
         unseen = size.words if size.passed is None and self._adjacency is Adjacency.ADD_REMOVE else ""
         unseen = sums.words if sums.passed is None and (self.all_seen or UNEQUAL in sums.witness) else unseen
+        unseen = unseen or ("" if sums.passed else left_out(recording, sum(first.reads.values())))
         names = ", ".join(sorted(following)[:3])
         words = (
             f"what train returns depends on the data without noise ({names}): the claim holds only if nobody "
@@ -418,12 +420,15 @@ def ended(name: str) -> Iterator[None]:
 
 def _replaced(recording: TrainingRecord, reads: Mapping[int, int], seed: int) -> list[int]:
     """The records that are replaced, of those in some lot, or of those that were read where lots are not known: the one
-    in most lots, and one by the seed, if possible of those that some lot is without.
+    in most lots, and one by the seed, if possible of those that some lot is without. Where records are read that enter
+    no sum, also the one that is left out most often.
     """
-    drawn = Counter(index for one in recording.releases for index in one.ids or ()) or Counter(reads)
+    held = Counter(index for one in recording.releases for index in one.ids or ())
+    drawn, left = held or Counter(reads), (Counter(reads) - held if held else Counter[int]())
     some = [index for index, count in drawn.items() if count < len(recording.releases)] or drawn
     chosen = np.random.default_rng(seed).choice(sorted(some)) if drawn else 0
-    return list(dict.fromkeys([*(index for index, _ in drawn.most_common(1)), int(chosen)]))
+    most = [index for one in (drawn, left) for index, _ in one.most_common(1)]
+    return list(dict.fromkeys([*most, int(chosen)]))
 
 
 def _comparable(one: TrainingRecord, other: TrainingRecord, *, all_seen: bool) -> bool:

@@ -96,6 +96,26 @@ def lot_checks(recording: TrainingRecord) -> list[CheckResult]:
     return [once, _rate(lots), _sizes(lots), _overlap(lots), _blocks(lots)]
 
 
+def left_out(recording: TrainingRecord, reads: int) -> str:
+    """Return how many of the records that were read enter a sum, in words, if far fewer do than are accounted; empty
+    otherwise. Such a choice lowers no epsilon, and may depend on all records of a lot.
+
+    ``reads``: of records, in all steps.
+    """
+    rates, lots = {rate for _, rate in recording.accounted_steps}, [one.ids for one in recording.releases]
+    if None in lots or not lots or len(rates) != 1 or recording.population is None:
+        return ""
+    rate, entered = rates.pop(), sum(len(set(lot or ())) for lot in lots)
+    trials = recording.population * len(lots)
+    often = binom.cdf(reads, trials, rate) >= _SELDOM
+    if not often or binom.cdf(entered, trials, rate) >= WATCHED.level("watched run"):
+        return ""
+    return (
+        f"{entered} of {reads} records that were read enter a sum, and no run showed by which rule the others are left "
+        "out, which may depend on other records: let all records of a lot enter"
+    )
+
+
 def _unneeded(name: Check) -> CheckResult:
     return name.skipped("the accountant assumes that every step uses all records (sampling rate 1)")
 
