@@ -48,8 +48,8 @@ def carry_out_watch(target: str, *, seed: int, as_json: bool, html: Path | None 
         print_lines(*shown, f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
     if html is not None:
         lines = [*results.lines(), *_reported(results)]
-        shown: dict[str, Any] = {"checks": _outcomes(results), "lines": lines, "stated_by": _BY_SYSTEM}
-        write_page(html, target, system.claim, gate, as_json=as_json, **shown)
+        page: dict[str, Any] = {"checks": _outcomes(results), "lines": lines, "stated_by": _BY_SYSTEM}
+        write_page(html, target, system.claim, gate, as_json=as_json, **page)
     return gate.exit_code
 
 
@@ -108,7 +108,7 @@ def _carry_out(
         if kept is None:
             raise
         fail(f"{word(error)}. {kept.way_on}", code=exit_code(error))
-    if kept is not None:
+    if kept is not None and kept.plan.decides:
         kept.spend()  # Before the verdict is seen.
     finding = accept_weak(finding) if given["accept_weak"] else finding
     gate = judge_finding(target, finding)
@@ -191,6 +191,10 @@ class _KeptAudit:
             else "so that runs can be added after the verdict; each further verdict has half as much"
         )
         alpha = f"alpha  {plain(self.plan.alpha)} of {plain(self.total_alpha)}, {spent}"
+        if not self.plan.decides:
+            alpha = (
+                "alpha  not used: so few runs cannot refute the claim, so that later audits of more runs have all of it"
+            )
         return [*self._ways(jobs), alpha, *([f"time   {self._time(left, jobs)} ({each})"] if left else []), kept]
 
     def _time(self, runs: int, jobs: int) -> str:
@@ -207,8 +211,8 @@ class _KeptAudit:
                 "decide here"
             )
         else:
-            when = f"after this verdict (--trials {self.plan.enough[0]} in place of it), if nothing refutes the claim"
-            more = f"--trials {runs} ends with OK {when}, in {self._time(2 * runs, jobs)}"
+            when = f" after this verdict (--trials {self.plan.enough[0]} in place of it)" if self.plan.decides else ""
+            more = f"--trials {runs} ends with OK{when}, if nothing refutes the claim, in {self._time(2 * runs, jobs)}"
         return [
             f"weak   {more}; --accept-weak ends with exit code 0 after these runs; fedassay watch checks the code "
             "alone, without runs; a claim of larger epsilon needs fewer runs"
