@@ -39,6 +39,7 @@ from ..defenses.defense import check_delta
 from ..fl.laws import GaussianLaw
 from .logged_data import LoggedData, whole_numbers
 from .runner import is_replayable
+from .unwatchable import WrongUse
 
 _ALONE = "has one record, so it has no neighbouring data set: give two records or more"
 _SMALL = 2
@@ -114,6 +115,12 @@ class TrainingOnData(ABC):
         check_delta(delta)
         if epsilon is not None and not (isinstance(epsilon, Real) and 0 <= epsilon < math.inf):
             raise ValueError(f"epsilon must be a finite number >= 0, got {epsilon!r}")
+        if _is_columns(data):
+            shapes = " and ".join(str(tuple(one.shape)) for one in data)
+            raise WrongUse(
+                f"data must be a data set of records, got a {type(data).__name__} of arrays of the shapes {shapes}: "
+                "wrap it in a data set, as TensorDataset(X, y) does"
+            )
         if not len(LoggedData(data)):
             raise ValueError("data must hold at least one record, got none")
         self._data, self._delta, self._epsilon, self._unit = data, delta, epsilon, unit
@@ -407,6 +414,13 @@ class TrainingOnData(ABC):
     @cached_property
     def _first(self) -> TrainingRecord:
         return self.run(seed=0)
+
+
+def _is_columns(data: Any) -> bool:
+    """Whether data are a few arrays of equal lengths, such as (X, y), and no list of records."""
+    if not isinstance(data, tuple | list) or not all(isinstance(one, Tensor | np.ndarray) and one.ndim for one in data):
+        return False
+    return len({len(one) for one in data}) == 1 and len({tuple(one.shape) for one in data}) > 1
 
 
 @contextmanager
