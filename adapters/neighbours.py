@@ -42,8 +42,8 @@ from .runner import is_replayable
 from .unwatchable import WrongUse
 
 _ALONE = "has one record, so it has no neighbouring data set: give two records or more"
-_SMALL = 2
-"""Number of the run on other records of which all numbers are small."""
+_FACTORS = {2: 1 / 8, 3: 8.0}
+"""Numbers of the runs on other records of which all numbers are multiplied, and by what."""
 _TRIED = 32
 """Records that are read, at most, to find one with another label."""
 _SURPLUS = 2e-3
@@ -278,12 +278,12 @@ class TrainingOnData(ABC):
         used = range(size) if None in lots else {index for lot in lots for index in lot or ()}
         names, looked, course = set[str](), False, ("", "")
         # No permutation, under which statistics of all records would stay as they are; one record alone, for which any
-        # statistic is extreme; and small numbers, for which losses are.
+        # statistic is extreme; small numbers, whose losses hardly move; and large ones, whose losses rise and fall.
         half = [(size + index) // 2 % size for index in range(size)]
-        for number, others in enumerate((half, [size // 2] * size, half)):
+        for number, others in enumerate((half, [size // 2] * size, half, half)):
             changes: dict[str, Any] = {"places": [others[n] if n in used else n for n in range(size)]}
-            if number == _SMALL:
-                changes |= {"stretched": used, "factor": 1 / 8}
+            if number in _FACTORS:
+                changes |= {"stretched": used, "factor": _FACTORS[number]}
             try:
                 again = self._play(seed, changes=changes, forced=forced)
             except Exception as error:
@@ -441,7 +441,8 @@ def _replaced(recording: TrainingRecord, reads: Mapping[int, int], seed: int) ->
     drawn, left = held or Counter(reads), (Counter(reads) - held if held else Counter[int]())
     some = [index for index, count in drawn.items() if count < len(recording.releases)] or drawn
     chosen = np.random.default_rng(seed).choice(sorted(some)) if drawn else 0
-    most = [index for one in (drawn, left) for index, _ in one.most_common(1)]
+    # A loader may read one record for its shapes.
+    most = [index for one in (drawn, left if len(left) > 1 else Counter[int]()) for index, _ in one.most_common(1)]
     return list(dict.fromkeys([*most, int(chosen)]))
 
 
