@@ -121,7 +121,11 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
                 )
                 return NEIGHBOUR.failed(words, _distance(one, again, "rest"), 0.0, unit="clip norms")
             if distance >= worst:
-                worst, witness = distance, f"record {other.replaced} is replaced, in the sum of step {one.step}"
+                worst = distance
+                witness = (
+                    f"record {other.replaced} leaves the sum of step {one.step} and another one enters, each with one "
+                    "clip norm at most"
+                )
     if before:
         return before[0]
     if not compared:

@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ def carry_out_watch(target: str, *, seed: int, as_json: bool, html: Path | None 
         print_lines(*text.split("\n"))
     else:
         shown = [*_claimed(system), *results.lines(), *_reported(results)]
-        print_lines(*shown, f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
+        print_lines(*shown, f"gate   {gate.verdict_line} (exit code {gate.exit_code})", *results.limit_lines())
     if html is not None:
         lines = [*results.lines(), *_reported(results)]
         page: dict[str, Any] = {"checks": _outcomes(results), "lines": lines, "stated_by": _BY_SYSTEM}
@@ -67,7 +67,7 @@ def judge_watched(results: Watched) -> Outcome:
         return Outcome(verdict_line="INCONCLUSIVE: no check was possible", exit_code=INCONCLUSIVE)
     if results.blind:
         return Outcome(verdict_line=f"INCONCLUSIVE: {results.blind}", exit_code=INCONCLUSIVE)
-    line = "; ".join(filter(None, (f"OK: {counted(passed, 'check')} passed", results.limit, results.aside)))
+    line = "; ".join(filter(None, (f"OK: {counted(passed, 'check')} passed", results.aside)))
     return Outcome(verdict_line=line, exit_code=OK)
 
 
@@ -117,10 +117,11 @@ def _carry_out(
     if given["json"]:
         facts = {"target": target, "claim": system.claim.to_dict(), "finding": finding.to_dict()}
         print_lines(*json.dumps(facts | {"plan": planned, "exit_code": gate.exit_code}, indent=1).split("\n"))
-    found = [f"claim  {target}  {finding.line()}", *evidence]
-    show(*found, f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
+    found = [f"claim  {target}  {replace(finding, limit='').line()}", *evidence]
+    limits = seen.limit_lines() if finding.limit else []
+    show(*found, f"gate   {gate.verdict_line} (exit code {gate.exit_code})", *limits)
     if given["html"] is not None:
-        lines = [*_reported(seen), f"plan   {planned}", *found]
+        lines = [*_reported(seen), f"plan   {planned}", *found, *limits]
         shown = {"finding": finding, "checks": _outcomes(seen), "lines": lines, "stated_by": _BY_SYSTEM}
         write_page(given["html"], target, system.claim, gate, as_json=given["json"], **shown)
     return gate.exit_code
