@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..fl.streams import global_states
+from .unwatchable import WrongUse
 
 _REMEMBERED = 4
 """Contents of records that are remembered, in numbers of records."""
@@ -47,7 +48,7 @@ class LoggedData(Dataset[Any]):
         factor: float = 8.0,
     ) -> None:
         if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
-            raise TypeError(
+            raise WrongUse(
                 "data must have a length and indices, because lots are compared by the indices of their records, "
                 f"got {type(data).__name__}"
             )

@@ -21,7 +21,7 @@ from ..fl.streams import global_states, seeded
 from .logged_data import LoggedData
 from .loop import Array, LoopWatch, Vectors, _indices
 from .neighbours import LONG, Played, TrainingOnData, ended, returned_numbers
-from .unwatchable import Unwatchable
+from .unwatchable import Unwatchable, check_call
 
 
 class Loop(TrainingOnData):
@@ -87,6 +87,7 @@ class Loop(TrainingOnData):
         check_whole("steps", steps, least=1)
         if not callable(train):
             raise TypeError(f"train must be a function train(data, watch), got {train!r}")
+        check_call("train", train, [data, None], what="two arguments, data and watch")
         self._stated = {"noise_multiplier": noise_multiplier, "clip_norm": clip_norm, "rate": rate, "steps": steps}
         # Refuses what is out of range before the first run.
         LoopWatch({"weight": (1,)}, **self._stated)  # type: ignore[arg-type]

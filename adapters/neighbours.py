@@ -31,6 +31,7 @@ from ..checks.neighbour_runs import (
     unit_moves,
 )
 from ..checks.training_record import AccountantHistory, Movement, Plant, TrainingRecord, equal_noise
+from ..checks.watched_lots import left_out
 from ..checks.watched_run import Watched, watched
 from ..checks.watched_state import differing, first_difference
 from ..defenses.accounting.stated_laws import claim_from_accountant, reported_claim
@@ -38,10 +39,11 @@ from ..defenses.defense import check_delta
 from ..fl.laws import GaussianLaw
 from .logged_data import LoggedData, whole_numbers
 from .runner import is_replayable
+from .unwatchable import WrongUse
 
 _ALONE = "has one record, so it has no neighbouring data set: give two records or more"
-_SMALL = 2
-"""Number of the run on other records of which all numbers are small."""
+_FACTORS = {2: 1 / 8, 3: 8.0}
+"""Numbers of the runs on other records of which all numbers are multiplied, and by what."""
 _TRIED = 32
 """Records that are read, at most, to find one with another label."""
 _SURPLUS = 2e-3
@@ -115,6 +117,12 @@ class TrainingOnData(ABC):
         check_delta(delta)
         if epsilon is not None and not (isinstance(epsilon, Real) and 0 <= epsilon < math.inf):
             raise ValueError(f"epsilon must be a finite number >= 0, got {epsilon!r}")
+        if _is_columns(data):
+            shapes = " and ".join(str(tuple(one.shape)) for one in data)
+            raise WrongUse(
+                f"data must be a data set of records, got a {type(data).__name__} of arrays of the shapes {shapes}: "
+                "wrap it in a data set, as TensorDataset(X, y) does"
+            )
         if not len(LoggedData(data)):
             raise ValueError("data must hold at least one record, got none")
         self._data, self._delta, self._epsilon, self._unit = data, delta, epsilon, unit
@@ -170,6 +178,7 @@ class TrainingOnData(ABC):
         # Under add/remove the claim is about data of another size, on which nothing was then seen.
         unseen = size.words if size.passed is None and self._adjacency is Adjacency.ADD_REMOVE else ""
         unseen = sums.words if sums.passed is None and (self.all_seen or UNEQUAL in sums.witness) else unseen
+        unseen = unseen or ("" if sums.passed else left_out(recording, sum(first.reads.values())))
         names = ", ".join(sorted(following)[:3])
         words = (
             f"what train returns depends on the data without noise ({names}): the claim holds only if nobody "
@@ -271,12 +280,12 @@ class TrainingOnData(ABC):
         used = range(size) if None in lots else {index for lot in lots for index in lot or ()}
         names, looked, course = set[str](), False, ("", "")
         # No permutation, under which statistics of all records would stay as they are; one record alone, for which any
-        # statistic is extreme; and small numbers, for which losses are.
+        # statistic is extreme; small numbers, whose losses hardly move; and large ones, whose losses rise and fall.
         half = [(size + index) // 2 % size for index in range(size)]
-        for number, others in enumerate((half, [size // 2] * size, half)):
+        for number, others in enumerate((half, [size // 2] * size, half, half)):
             changes: dict[str, Any] = {"places": [others[n] if n in used else n for n in range(size)]}
-            if number == _SMALL:
-                changes |= {"stretched": used, "factor": 1 / 8}
+            if number in _FACTORS:
+                changes |= {"stretched": used, "factor": _FACTORS[number]}
             try:
                 again = self._play(seed, changes=changes, forced=forced)
             except Exception as error:
@@ -409,6 +418,13 @@ class TrainingOnData(ABC):
         return self.run(seed=0)
 
 
+def _is_columns(data: Any) -> bool:
+    """Whether data are a few arrays of equal lengths, such as (X, y), and no list of records."""
+    if not isinstance(data, tuple | list) or not all(isinstance(one, Tensor | np.ndarray) and one.ndim for one in data):
+        return False
+    return len({len(one) for one in data}) == 1 and len({tuple(one.shape) for one in data}) > 1
+
+
 @contextmanager
 def ended(name: str) -> Iterator[None]:
     """Raise RuntimeError if the code inside the context, called ``name``, ends the process."""
@@ -420,12 +436,16 @@ def ended(name: str) -> Iterator[None]:
 
 def _replaced(recording: TrainingRecord, reads: Mapping[int, int], seed: int) -> list[int]:
     """The records that are replaced, of those in some lot, or of those that were read where lots are not known: the one
-    in most lots, and one by the seed, if possible of those that some lot is without.
+    in most lots, and one by the seed, if possible of those that some lot is without. Where records are read that enter
+    no sum, also the one that is left out most often.
     """
-    drawn = Counter(index for one in recording.releases for index in one.ids or ()) or Counter(reads)
+    held = Counter(index for one in recording.releases for index in one.ids or ())
+    drawn, left = held or Counter(reads), (Counter(reads) - held if held else Counter[int]())
     some = [index for index, count in drawn.items() if count < len(recording.releases)] or drawn
     chosen = np.random.default_rng(seed).choice(sorted(some)) if drawn else 0
-    return list(dict.fromkeys([*(index for index, _ in drawn.most_common(1)), int(chosen)]))
+    # A loader may read one record for its shapes.
+    most = [index for one in (drawn, left if len(left) > 1 else Counter[int]()) for index, _ in one.most_common(1)]
+    return list(dict.fromkeys([*most, int(chosen)]))
 
 
 def _comparable(one: TrainingRecord, other: TrainingRecord, *, all_seen: bool) -> bool:

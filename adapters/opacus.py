@@ -20,7 +20,7 @@ from .neighbours import LONG, Played, TrainingOnData, ended, returned_numbers
 from .opacus_hooks import OpacusParts, modules_of, parts_of
 from .opacus_run import OpacusRun
 from .play_back import PlayBack, Step
-from .unwatchable import Unwatchable
+from .unwatchable import Unwatchable, check_call, takes
 
 _UNREAD = (
     "the training did not read records from the data that build received: let the loader's data set read data[index], "
@@ -58,7 +58,8 @@ class Training(TrainingOnData):
             it. With ``add_remove`` a run with one record less must show nothing of their number.
 
     Raises:
-        TypeError: for data without indices, and where ``build`` does not return the parts of an Opacus training.
+        TypeError: for data without indices, where ``build`` does not return the parts of an Opacus training, and for
+            functions that do not take what they are called with.
     """
 
     def __init__(
@@ -73,6 +74,8 @@ class Training(TrainingOnData):
         adjacency: Adjacency | str = Adjacency.ZERO_OUT,
         **setting: Any,
     ) -> None:
+        swapped = "are build and train swapped?" if takes(train, 1) and not takes(build, 1) else ""
+        check_call("build", build, [data], what="one argument, the data", also=swapped)
         super().__init__(data, delta=delta, epsilon=epsilon, unit=unit, adjacency=adjacency, setting=setting)
         self._build, self._train = build, train
         self.interrupted: TrainingRecord | None = None
@@ -129,6 +132,8 @@ class Training(TrainingOnData):
             data = LoggedData(self._data, planted=planted, **changes)
             built = self._built(data)
             parts = parts_of(built)
+            if isinstance(built, tuple | list):
+                check_call("train", self._train, [*built], what=f"the {len(built)} values that build returns")
             if planted:
                 _check_plant(parts, own_vectors=own_vectors)
             vectors = units(parts.layout, data.units)

@@ -17,7 +17,7 @@ from ..checks.watched_sums import contributions, marks_of
 from ..fl.layout import Layout
 from ..fl.streams import global_states, seeded
 from .logged_data import LoggedData, hash_of
-from .unwatchable import refuse_scaler, refuse_sharded, refuse_shares, unwrapped
+from .unwatchable import WrongUse, refuse_scaler, refuse_sharded, refuse_shares, unwrapped
 
 try:
     from opacus import PrivacyEngine
@@ -151,7 +151,7 @@ def parts_of(built: object) -> OpacusParts:
     found = [unwrapped(one) for one in _values(built)]
     optimizers = _of(found, DPOptimizer)
     if len(optimizers) != 1:
-        raise TypeError(
+        raise WrongUse(
             "build must return what make_private returned (model, optimizer, loader) and the PrivacyEngine, "
             f"got {len(optimizers)} optimizers of Opacus among {', '.join(type(one).__name__ for one in found)}"
         )
@@ -161,7 +161,7 @@ def parts_of(built: object) -> OpacusParts:
     held = {id(one) for one in optimizers[0].params}
     owner = next((one for one in models if held <= {id(p) for p in one.parameters()}), None)
     if owner is None:
-        raise TypeError("build must also return the model whose parameters the optimizer holds")
+        raise WrongUse("build must also return the model whose parameters the optimizer holds")
     return OpacusParts(
         model=owner,
         optimizer=optimizers[0],

@@ -37,6 +37,7 @@ from ..audit.estimators.release_tests import (
     could_refute,
     counted_errors,
     design_test,
+    errors_refute,
     expected_measurement,
     expected_scores,
     simulated_errors,
@@ -203,6 +204,7 @@ class ReplicaPlan:
         enough: runs per arm with which it would not be, at this ``alpha`` and at half of it, which a further verdict on
             the same runs has; None where no number up to a million is enough.
         accept_weak: whether the user accepts a weak test.
+        decides: whether so many runs can refute the claim, if no test makes an error; else they cost no ``alpha``.
     """
 
     release: GaussianRelease
@@ -214,6 +216,7 @@ class ReplicaPlan:
     weak: str = ""
     enough: tuple[int | None, int | None] = (None, None)
     accept_weak: bool = False
+    decides: bool = True
     expected: tuple[tuple[FloatArray, FloatArray], ...] = field(default=(), compare=False, repr=False)
 
     @property
@@ -310,17 +313,20 @@ def plan_replicas(
         count = enough[0] or count
     measured = expected_measurement(correct, setting=Setting.claimed(claim), n=count, alpha=share, **stated)
     measured = replace(measured, detectable=detectable_by_tests(correct, claim, trials=count, alpha=share))
+    decides = errors_refute([(0, 0)] * len(tests), runs=count, alpha=share, **stated)
     planned_for = ReplicaPlan(
         release=release,
         tests=tests,
-        looks=_looks(count),
+        # Without interim tests, no result of runs that are too few refutes the claim.
+        looks=_looks(count) if decides else (count,),
+        decides=decides,
         # Of draws of their own, so that bets are the same for every number of runs: whoever stops an audit and plans
         # another number goes on with one test, whose error probability is spent once.
         expected=expected_scores(release, tests, rng=np.random.default_rng([seed, 1])),
         alpha=alpha,
         noise_share=noise_share,
         power=_POWER if runs is None else math.floor(100 * power(count)) / 100,
-        enough=(enough[0], enough[1]),
+        enough=(enough[0], enough[1] if decides else enough[0]),
         accept_weak=accept_weak,
     )
     expected = judge(claim, measured, weakness=replace(planned_for.weakness, enough=_enough(enough[0])))
@@ -536,7 +542,11 @@ def _judged(
         "witness": f"a canary of {plant.weight:g} clip norms in {place}, {look} of at most {plan.runs} runs per arm",
     }
     weakness = replace(plan.weakness, unseen=unseen)
-    if all((np.ptp(one.values, axis=0) < _EQUAL).all() for one in sides) and (np.abs(sides[1].values) > _EQUAL).any():
+    if (
+        look > 1
+        and all((np.ptp(one.values, axis=0) < _EQUAL).all() for one in sides)
+        and (np.abs(sides[1].values) > _EQUAL).any()
+    ):
         # What is equal in all runs may be a secret's, with which they are no independent trials.
         return not_run(claim, _SAME.format(look))
     measured = audit_release_tests(sides[0], sides[1], plan.release, plan.tests, **stated)

@@ -1,6 +1,10 @@
-"""Refuses trainings that cannot be judged by watching a single process; each error says what to do."""
+"""Refuses trainings that cannot be judged by watching a single process, and functions and data of another kind; each
+error says what to do.
+"""
 
+import inspect
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch.distributed
@@ -12,6 +16,36 @@ from ..checks.training_record import RecordError
 
 class Unwatchable(RecordError):
     """The error for a training that cannot be watched, although the training itself has no fault."""
+
+
+class WrongUse(RecordError, TypeError):
+    """The error for a function that does not take what it would be called with, and for data of another kind."""
+
+
+def check_call(role: str, function: Callable[..., Any], given: Sequence[Any], *, what: str, also: str = "") -> None:
+    """Raise WrongUse, before the call, if the ``function`` in this role does not take the arguments ``given``.
+
+    ``what``: these arguments in words; ``also``: what else may be the cause.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # Functions of compiled code may state no signature.
+    try:
+        signature.bind(*given)
+    except TypeError:
+        name = getattr(function, "__name__", type(function).__name__)
+        words = f"{role} must take {what}, but {name} has the signature {signature}"
+        raise WrongUse(f"{words}: {also}" if also else words) from None
+
+
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function can be called with so many arguments."""
+    try:
+        check_call("", function, [None] * count, what="")
+    except WrongUse:
+        return False
+    return True
 
 
 def refuse_shares(*, what: str) -> None:

@@ -882,8 +882,9 @@ EFFECTIVE = Check(
     NOISE,
     hook=("noised step",),
     cause="one record or client changes the release by more than the clip norm, or the noise is smaller than stated, "
-    "for example divided by their number",
-    mend="clip all numbers of one together, and scale the noise and the clip norm by the same factor",
+    "for example divided by their number; or norms are computed in a type of too few digits, such as float16",
+    mend="clip all numbers of one together, compute norms in float32, and scale the noise and the clip norm by the "
+    "same factor",
     seen="the release has a noise multiplier of {}",
 )
 PLAYED = Check("play-back")

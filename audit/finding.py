@@ -290,7 +290,7 @@ def with_limit(finding: Finding, checks: Sequence[CheckResult]) -> Finding:
     """Return the finding with a note of the participants to whom the claim is limited, if the system did not stop NaN
     or infinite values, and of what a public number of records would show under add/remove.
     """
-    return replace(finding, limit=limits_of(checks))
+    return replace(finding, limit="; ".join(limits_of(checks)))
 
 
 def with_failed_checks(finding: Finding, failed_checks: Sequence[str]) -> Finding:

@@ -12,8 +12,8 @@ from .wording import counted
 _HOLDS = "the claim holds for"
 SIZES_SHOW = "the sizes of the updates alone would show eps >= "
 _PUBLIC = (
-    "the claim takes the number of records as public: if it is secret, divide by a constant (Opacus: set "
-    "optimizer.expected_batch_size), because "
+    "the number of records counts as public; if it is secret, divide by a constant (Opacus: "
+    "optimizer.expected_batch_size), because under add/remove "
 )
 
 
@@ -39,7 +39,10 @@ def limit_of(results: Iterable[CheckResult]) -> str:
     return "; ".join(dict.fromkeys(one for one in found if _HOLDS in one))
 
 
-def limits_of(results: Sequence[CheckResult]) -> str:
-    """Return ``limit_of``, and which epsilon a public number of records alone would show under add/remove."""
+def limits_of(results: Sequence[CheckResult]) -> tuple[str, ...]:
+    """Return ``limit_of``, and which epsilon a public number of records alone would show under add/remove; one text for
+    each limit that applies.
+    """
     sizes = [one.witness.partition(SIZES_SHOW) for one in results if one.name == SIZE and one.passed]
-    return "; ".join(filter(None, (limit_of(results), *(f"{_PUBLIC}{mark}{rest}" for _, mark, rest in sizes if mark))))
+    shown = (f"{_PUBLIC}{mark}{rest}" for _, mark, rest in sizes if mark)
+    return tuple(filter(None, (limit_of(results), *shown)))

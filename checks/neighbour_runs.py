@@ -6,6 +6,7 @@ either differs, as by records that draw until they are content, nothing is compa
 """
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,6 +62,12 @@ _OWN: dict[str, Any] = {
     "than once",
     "mend": CLIPPED.mend,
 }
+_CHOSEN: dict[str, Any] = {
+    "cause": "which records of a lot enter the sum depends on other records, as where those of the largest losses are "
+    "kept",
+    "mend": "add up all records of a lot, or choose each by a rule of this record alone or by a coin",
+    "hook": ("choice of records",),
+}
 UNEQUAL = "before they are clipped, while in this run the clipped ones stay equal"
 UNREACHED = "a long gradient is not clipped: call watch.lot before the loop computes the norms of its gradients"
 _SPREAD = 1e-4
@@ -90,6 +97,8 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
     steps = _equal_steps(first, control)
     for other in others:
         pairs = _alike(control, other.record)[:steps]
+        if len(pairs) < steps and (found := _others_enter(control, other, step=len(pairs))) is not None:
+            return found
         if (found := _others_move(pairs, other.replaced)) is not None:
             if found.passed is False:
                 return found
@@ -112,7 +121,11 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
                 )
                 return NEIGHBOUR.failed(words, _distance(one, again, "rest"), 0.0, unit="clip norms")
             if distance >= worst:
-                worst, witness = distance, f"record {other.replaced} is replaced, in the sum of step {one.step}"
+                worst = distance
+                witness = (
+                    f"record {other.replaced} leaves the sum of step {one.step} and another one enters, each with one "
+                    "clip norm at most"
+                )
     if before:
         return before[0]
     if not compared:
@@ -149,6 +162,28 @@ def _others_move(pairs: Sequence[tuple[Release, Release]], replaced: int) -> Che
             return NEIGHBOUR.skipped(f"{words} {UNEQUAL}: {_cause(found, known, replaced)['cause']}")
         return NEIGHBOUR.failed(words, **_cause(found, known, replaced))
     return None
+
+
+def _others_enter(control: TrainingRecord, other: ReplacedRun, *, step: int) -> CheckResult | None:
+    """Return a failed result if, in the first step whose lots differ, records other than the replaced one enter or
+    leave the sum. Their rows show it too: numbers of records alone may be those of other records.
+    """
+    if len(other.record.releases) <= step or not _equal_draws(control, other.record, step):
+        return None
+    one, again = control.releases[step], other.record.releases[step]
+    moves, count = [], 0
+    for here, there, how in ((one, again, "leave"), (again, one, "enter")):
+        if here.ids is None or there.ids is None:
+            return None
+        names = sorted((Counter(here.ids) - Counter(there.ids)).keys() - {other.replaced})
+        if (places := _changed(here, there)) is not None and {here.ids[place] for place in places} & {*names}:
+            count += len(names)
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            moves.append(f"record {names[0]}{more} {how if more else how + 's'} the sum")
+    if not moves:
+        return None
+    words = f"record {other.replaced} is replaced, and {' and '.join(moves)} of step {step}"
+    return NEIGHBOUR.failed(words, count, 0, unit="further records", **_CHOSEN)
 
 
 def _own(one: Release, places: Sequence[int], replaced: int) -> int:
@@ -260,16 +295,20 @@ def _alike(first: TrainingRecord, other: TrainingRecord) -> list[tuple[Release, 
     """The steps that both runs made from equal draws on equal models, until one of them differs."""
     found = []
     for step, (one, again) in enumerate(zip(first.releases, other.releases, strict=False)):
-        pairs = ((first.drawn, other.drawn), (first.held, other.held))
-        same = all(a[step : step + 1] == b[step : step + 1] for a, b in pairs)
         # Where records are known by their numbers, numbers that follow all records hide them.
         named = one.ids is None or again.ids is None or sorted(one.ids) == sorted(again.ids)
-        if not same or not named or one.clip_norm != again.clip_norm:
+        if not _equal_draws(first, other, step) or not named or one.clip_norm != again.clip_norm:
             break
         if one.received is None or again.received is None:
             break
         found.append((one, again))
     return found
+
+
+def _equal_draws(first: TrainingRecord, other: TrainingRecord, step: int) -> bool:
+    """Whether a step of two runs was made from equal draws on equal models."""
+    pairs = ((first.drawn, other.drawn), (first.held, other.held))
+    return all(a[step : step + 1] == b[step : step + 1] for a, b in pairs)
 
 
 def moved_setting(first: TrainingRecord, other: TrainingRecord) -> str:
@@ -284,8 +323,7 @@ def moved_setting(first: TrainingRecord, other: TrainingRecord) -> str:
                     f"has the {name.replace('_', ' ')} {b:.6g} instead of {a:.6g} in step {step} of a run on "
                     "other records"
                 )
-        pairs = ((first.drawn, other.drawn), (first.held, other.held))
-        if any(a[step : step + 1] != b[step : step + 1] for a, b in pairs):
+        if not _equal_draws(first, other, step):
             break
     return ""
 

@@ -96,6 +96,26 @@ def lot_checks(recording: TrainingRecord) -> list[CheckResult]:
     return [once, _rate(lots), _sizes(lots), _overlap(lots), _blocks(lots)]
 
 
+def left_out(recording: TrainingRecord, reads: int) -> str:
+    """Return how many of the records that were read enter a sum, in words, if far fewer do than are accounted; empty
+    otherwise. Such a choice lowers no epsilon, and may depend on all records of a lot.
+
+    ``reads``: of records, in all steps.
+    """
+    rates, lots = {rate for _, rate in recording.accounted_steps}, [one.ids for one in recording.releases]
+    if None in lots or not lots or len(rates) != 1 or recording.population is None:
+        return ""
+    rate, entered = rates.pop(), sum(len(set(lot or ())) for lot in lots)
+    trials = recording.population * len(lots)
+    often = binom.cdf(reads, trials, rate) >= _SELDOM
+    if not often or binom.cdf(entered, trials, rate) >= WATCHED.level("watched run"):
+        return ""
+    return (
+        f"{entered} of {reads} records that were read enter a sum, and no run showed by which rule the others are left "
+        "out, which may depend on other records: let all records of a lot enter"
+    )
+
+
 def _unneeded(name: Check) -> CheckResult:
     return name.skipped("the accountant assumes that every step uses all records (sampling rate 1)")
 
@@ -308,9 +328,7 @@ def _epsilon(recording: TrainingRecord) -> CheckResult:
     again = epsilon_of(event, delta=delta, adjacency=Adjacency.ADD_REMOVE)
     if not math.isfinite(again):
         return ACCOUNTED.skipped("the accountant's history implies no finite epsilon")
-    witness = f"epsilon printed at delta {delta:g}; computed again from the accountant's history, it is {again:.4g}"
-    if len(noises := {noise for noise, _, _ in recording.ledger}) == 1:
-        witness += f" with noise multiplier {noises.pop():.4g}"
+    witness = f"printed at delta {delta:g}; the history implies {again:.4g}, of which 2 % may be rounding"
     required = again * (1 - _EPSILON_ROUNDING)
     return ACCOUNTED.at_least(recording.accounted, required, unit="epsilon", witness=witness)
 

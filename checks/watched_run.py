@@ -93,7 +93,11 @@ class Watched:
         """The participants to whom the claim is limited, and why, if NaN or infinity is let through; and what a public
         number of records would show under add/remove.
         """
-        return limits_of(self.results)
+        return "; ".join(limits_of(self.results))
+
+    def limit_lines(self) -> list[str]:
+        """Return one line per limit of the claim, to be printed after the verdict; none where a check failed."""
+        return [] if self.failed else [f"limit  {one}" for one in limits_of(self.results)]
 
     def lines(self) -> list[str]:
         """Return one line per check, failed ones first."""

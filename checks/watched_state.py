@@ -233,6 +233,12 @@ def first_difference(first: TrainingRecord, other: TrainingRecord) -> tuple[str,
             f"{words}is chosen by a loss on private records",
             "keep the last model, or choose by noised or public values",
         )
+    if apart[0] == 0:
+        return (
+            "the model differs before the first noised sum, as where it was trained without noise, or initialised by "
+            "records, before make_private",
+            "train it before on public data only",
+        )
     return (
         f"the model differs from step {apart[0]} on, so that something else than the noised sums follows the data",
         "let the model follow the noised sums alone",

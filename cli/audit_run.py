@@ -226,7 +226,10 @@ def find_system(target: str) -> "Runner | None":
     found = with_config_errors(target, lambda: find_object(target))
     if is_runner(found):
         return found  # type: ignore[no-any-return]
-    made = with_config_errors(target, found) if callable(found) and _takes_nothing(found) else found
+    try:
+        made = with_config_errors(target, found) if callable(found) and _takes_nothing(found) else found
+    except ConfigError as error:
+        raise ConfigError(f"{target} makes no system: {error}") from None
     if is_runner(made):
         return made  # type: ignore[no-any-return]
     if callable(getattr(made, "run", None)):

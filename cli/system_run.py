@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,11 +45,11 @@ def carry_out_watch(target: str, *, seed: int, as_json: bool, html: Path | None 
         print_lines(*text.split("\n"))
     else:
         shown = [*_claimed(system), *results.lines(), *_reported(results)]
-        print_lines(*shown, f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
+        print_lines(*shown, f"gate   {gate.verdict_line} (exit code {gate.exit_code})", *results.limit_lines())
     if html is not None:
         lines = [*results.lines(), *_reported(results)]
-        on_page: dict[str, Any] = {"checks": _outcomes(results), "lines": lines, "stated_by": _BY_SYSTEM}
-        write_page(html, target, system.claim, gate, as_json=as_json, **on_page)
+        page: dict[str, Any] = {"checks": _outcomes(results), "lines": lines, "stated_by": _BY_SYSTEM}
+        write_page(html, target, system.claim, gate, as_json=as_json, **page)
     return gate.exit_code
 
 
@@ -67,7 +67,7 @@ def judge_watched(results: Watched) -> Outcome:
         return Outcome(verdict_line="INCONCLUSIVE: no check was possible", exit_code=INCONCLUSIVE)
     if results.blind:
         return Outcome(verdict_line=f"INCONCLUSIVE: {results.blind}", exit_code=INCONCLUSIVE)
-    line = "; ".join(filter(None, (f"OK: {counted(passed, 'check')} passed", results.limit, results.aside)))
+    line = "; ".join(filter(None, (f"OK: {counted(passed, 'check')} passed", results.aside)))
     return Outcome(verdict_line=line, exit_code=OK)
 
 
@@ -108,7 +108,7 @@ def _carry_out(
         if kept is None:
             raise
         fail(f"{word(error)}. {kept.way_on}", code=exit_code(error))
-    if kept is not None:
+    if kept is not None and kept.plan.decides:
         kept.spend()  # Before the verdict is seen.
     finding = accept_weak(finding) if given["accept_weak"] else finding
     gate = judge_finding(target, finding)
@@ -117,10 +117,11 @@ def _carry_out(
     if given["json"]:
         facts = {"target": target, "claim": system.claim.to_dict(), "finding": finding.to_dict()}
         print_lines(*json.dumps(facts | {"plan": planned, "exit_code": gate.exit_code}, indent=1).split("\n"))
-    found = [f"claim  {target}  {finding.line()}", *evidence]
-    show(*found, f"gate   {gate.verdict_line} (exit code {gate.exit_code})")
+    found = [f"claim  {target}  {replace(finding, limit='').line()}", *evidence]
+    limits = seen.limit_lines() if finding.limit else []
+    show(*found, f"gate   {gate.verdict_line} (exit code {gate.exit_code})", *limits)
     if given["html"] is not None:
-        lines = [*_reported(seen), f"plan   {planned}", *found]
+        lines = [*_reported(seen), f"plan   {planned}", *found, *limits]
         shown = {"finding": finding, "checks": _outcomes(seen), "lines": lines, "stated_by": _BY_SYSTEM}
         write_page(given["html"], target, system.claim, gate, as_json=given["json"], **shown)
     return gate.exit_code
@@ -191,6 +192,10 @@ class _KeptAudit:
             else "so that runs can be added after the verdict; each further verdict has half as much"
         )
         alpha = f"alpha  {plain(self.plan.alpha)} of {plain(self.total_alpha)}, {spent}"
+        if not self.plan.decides:
+            alpha = (
+                "alpha  not used: so few runs cannot refute the claim, so that later audits of more runs have all of it"
+            )
         return [*self._ways(jobs), alpha, *([f"time   {self._time(left, jobs)} ({each})"] if left else []), kept]
 
     def _time(self, runs: int, jobs: int) -> str:
@@ -207,8 +212,8 @@ class _KeptAudit:
                 "decide here"
             )
         else:
-            when = f"after this verdict (--trials {self.plan.enough[0]} in place of it), if nothing refutes the claim"
-            more = f"--trials {runs} ends with OK {when}, in {self._time(2 * runs, jobs)}"
+            when = f" after this verdict (--trials {self.plan.enough[0]} in place of it)" if self.plan.decides else ""
+            more = f"--trials {runs} ends with OK{when}, if nothing refutes the claim, in {self._time(2 * runs, jobs)}"
         return [
             f"weak   {more}; --accept-weak ends with exit code 0 after these runs; fedassay watch checks the code "
             "alone, without runs; a claim of larger epsilon needs fewer runs"

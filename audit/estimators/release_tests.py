@@ -414,21 +414,27 @@ def could_refute(
     tests: Sequence[ReleaseTest],
     *,
     runs: int,
-    alpha: float,
-    delta: float,
-    curve: Curve | None,
-    epsilon: float,
+    **stated: Any,
 ) -> bool:
     """Return whether ``audit_release_tests`` could still refute the claim after ``runs`` runs per arm, if no test made
-    another error after these first runs.
+    another error after these first runs. ``stated`` as in ``errors_refute``.
 
     Error counts only grow, and every bound falls with more errors.
     """
-    forbidden = forbidden_curve(curve, epsilon, delta)
+    found = []
     for test in tests:
         within, out = (release_scores(one.values, release, test.broken, seen=one.seen) for one in (member, nonmember))
-        errors = np.count_nonzero(out > test.threshold), np.count_nonzero(within <= test.threshold)
-        fpr_high, fnr_high = (float(upper_bound(k, runs, alpha / len(tests) / 2)) for k in errors)
+        found.append((int(np.count_nonzero(out > test.threshold)), int(np.count_nonzero(within <= test.threshold))))
+    return errors_refute(found, runs=runs, **stated)
+
+
+def errors_refute(
+    errors: Sequence[tuple[int, int]], *, runs: int, alpha: float, delta: float, curve: Curve | None, epsilon: float
+) -> bool:
+    """Return whether tests with so many false positives and false negatives, each in ``runs`` runs, refute a claim."""
+    forbidden = forbidden_curve(curve, epsilon, delta)
+    for counts in errors:
+        fpr_high, fnr_high = (float(upper_bound(k, runs, alpha / len(errors) / 2)) for k in counts)
         if fnr_high < forbidden.fnr(fpr_high) or privacy_loss(fpr_high, fnr_high, delta) > epsilon:
             return True
     return False

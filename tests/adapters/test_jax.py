@@ -13,7 +13,7 @@ import jax_privacy
 import optax
 from fedassay.adapters.jax import Training
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
-from fedassay.adapters.runner import is_runner
+from fedassay.adapters.target import is_runner
 from fedassay.adapters.unwatchable import Unwatchable
 from fedassay.checks.training_record import Plant, equal_releases
 from jax_privacy.matrix_factorization.toeplitz import inverse_as_streaming_matrix

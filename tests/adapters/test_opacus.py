@@ -126,6 +126,30 @@ def test_parts_that_are_missing_are_named():
         unaccounted.watch()
 
 
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Training(train, build, records(), delta=1e-5), "but train has the signature .* swapped"),
+        (lambda: Training(build, train, records().tensors, delta=1e-5), "a tuple of arrays .* wrap it in a data set"),
+        (lambda: Training(build, train, None, delta=1e-5), "got NoneType"),
+        (lambda: Training(build, train, (one for one in records()), delta=1e-5), "got generator"),
+        (lambda: training(train=lambda model: None).watch(), r"the 4 values that build returns, but <lambda> has"),
+        (lambda: training(lambda data: None).watch(), "build must return .* NoneType"),
+    ],
+)
+def test_functions_and_data_of_another_kind_are_refused_before_the_training(make, words):
+    # A ValueError ends a command with exit code 2, and a TypeError is what Python raises.
+    with pytest.raises(TypeError, match=words) as caught:
+        make()
+    assert isinstance(caught.value, ValueError)
+
+
+def test_a_list_of_arrays_is_a_data_set_of_records():
+    # As of lists of one shape, and of lengths of their own.
+    for held in ([torch.zeros(5, 3), torch.zeros(5, 3)], [torch.zeros(5), torch.zeros(4)]):
+        Training(build, train, held, delta=1e-5)
+
+
 def test_lots_that_were_not_read_from_the_given_data_are_not_compared():
     found = training(lambda data: build(records())).watch()
     assert not found.failed

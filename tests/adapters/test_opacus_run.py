@@ -70,6 +70,38 @@ def train_by_class_counts(model, optimizer, loader, _, *, scale=0.1):
         list(steps(model, optimizer, [(x, y)], loss=lambda out, y: (LOSS_OF_EACH(out, y) * weights[y]).mean()))
 
 
+def of_the_largest_losses(losses, x):
+    return losses.topk(max(1, len(losses) // 2)).indices
+
+
+def by_a_coin(losses, x):
+    return torch.rand(len(losses)) < 0.5
+
+
+def by_its_own_numbers(losses, x):
+    return x.mean(1) > 0
+
+
+def train_on_chosen(model, optimizer, loader, _, *, choice):
+    for _ in range(2):
+        for x, y in loader:
+            with torch.no_grad():
+                kept = choice(LOSS_OF_EACH(model(x), y), x)
+            list(steps(model, optimizer, [(x[kept], y[kept])]))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_record_that_lets_another_one_into_the_sum_is_found_although_the_sum_moves_by_less_than_two_norms(seed):
+    found = training(train=partial(train_on_chosen, choice=of_the_largest_losses)).watch(seed=seed)
+    (failed,) = found.failed
+    assert (failed.name, failed.hook) == ("sums on neighbouring data", ("choice of records",))
+
+
+@pytest.mark.parametrize("choice", [by_a_coin, by_its_own_numbers])
+def test_records_that_are_left_out_by_a_coin_or_by_their_own_numbers_accuse_nobody(choice):
+    assert training(train=partial(train_on_chosen, choice=choice)).watch().failed == ()
+
+
 @pytest.mark.parametrize(
     ("build", "train", "words"),
     [
@@ -236,6 +268,19 @@ def test_under_add_remove_a_divisor_that_follows_the_records_fails_and_a_constan
     public, limit = training().watch(), "the sizes of the updates alone would show eps >= "
     assert "the number of records is public (zero-out)" in result(public, "number of records").witness
     assert (limit in public.limit, limit in public.finding(training().claim).line()) == (True, True)
+
+
+def train_until_the_loss_is_on_a_plateau(model, optimizer, loader, _):
+    rule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5, threshold=0.2)
+    for _ in range(4):
+        rule.step(sum(loss.item() for *_, loss in steps(model, optimizer, loader)))
+
+
+def test_a_step_size_that_follows_the_training_loss_is_found_under_each_of_four_seeds():
+    for seed in range(4):
+        found = training(train=train_until_the_loss_is_on_a_plateau).watch(seed=seed)
+        assert [one.name for one in found.failed] == ["state without noise"], seed
+        assert "learning rate" in found.failed[0].words
 
 
 def train_and_keep_the_best(model, optimizer, loader, _):

@@ -553,3 +553,16 @@ def test_wrong_use_is_refused():
     unknown = replace(run, releases=(replace(run.releases[0], rest=None),))
     with pytest.raises(ValueError, match="in step 0 the sum without the canaries is unknown"):
         ManyUnits(units=3).scores(unknown, OneRun().law)
+
+
+@pytest.mark.parametrize(("runs", "same"), [(1, False), (2, True)])
+def test_one_run_shows_nothing_about_noise_of_other_seeds(runs, same):
+    class OneNoise(GaussianRunner):
+        def run(self, member=False, seed=0, *, plant=None):
+            return super().run(False, 0, plant=plant)
+
+    few = plan_replicas(GaussianRunner(), runs=runs)
+    assert not few.decides
+    found = audit_replicas(OneNoise(), plan=few, seen=watch(GaussianRunner()))
+    assert found.verdict.value != "REFUTED"
+    assert ("all gave the same numbers" in found.reason) == same

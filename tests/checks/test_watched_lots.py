@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fedassay.audit.check import ACCOUNTED, BLOCKS, LOTS, MULTIPLIER, OVERLAP, RATE, SIZES, STEPS, UPDATES
 from fedassay.audit.curve import epsilon_from_mu
-from fedassay.checks.watched_lots import _pair_tails, ledger_checks, lot_checks
+from fedassay.checks.watched_lots import _pair_tails, ledger_checks, left_out, lot_checks
 from fedassay.defenses.accounting.stated_laws import claim_from_noise
 from foreign_runs import NOISE, RECORDS, poisson, recording, shuffled
 from foreign_runs import RATE as Q
@@ -124,6 +124,15 @@ def test_lots_that_draw_records_less_often_than_accounted_are_no_fault(lots, ste
     for seed in range(2):
         found = lot_checks(recording(steps=steps, lots=lots, seed=seed))
         assert [one.words for one in found if one.passed is False] == []
+
+
+def test_records_that_are_read_at_the_accounted_rate_and_enter_no_sum_are_counted():
+    drawn = poisson(np.random.default_rng(0), 20)
+    reads = sum(map(len, drawn))
+    halves = recording(steps=20, lots=lambda *_: [lot[::2] for lot in drawn])
+    assert f"of {reads} records that were read enter a sum" in left_out(halves, reads)
+    assert left_out(recording(steps=20, lots=lambda *_: drawn), 3 * reads) == "", "an evaluation reads records too"
+    assert left_out(halves, reads // 2) == "", "lots that are drawn less often"
 
 
 def test_shuffled_lots_of_a_part_of_the_records_are_found_although_they_are_seldom():

@@ -1,5 +1,6 @@
 """``fedassay init``: a project whose own test passes at once, and fails with its reasons where the defense breaks."""
 
+import ast
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from email.message import Message
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import fedassay
@@ -64,6 +66,11 @@ def test_a_template_of_each_kind_has_a_file_that_its_next_command_accepts_and_a_
     there = {str(place.relative_to("own")) for place in Path("own").rglob("*") if place.is_file()}
     on_push = {"test_mine.py", "pytest.ini", "requirements.txt", ".github/workflows/privacy.yml"}
     assert (first.exit_code, there) == (0, {"mine.py"} | (on_push if kind != "scores" else set()))
+    if kind != "scores":
+        asked = Path("own/requirements.txt").read_text().splitlines()
+        tree = ast.parse(Path("own/mine.py").read_text())
+        roots = {one.module.partition(".")[0] for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)}
+        assert {packages_distributions()[one][0] for one in roots - {"fedassay"}} <= {*asked}
     following = first.stdout.rpartition("next   cd own && ")[2].strip()
     assert say("init", "own", f"--{kind}").exit_code == 2
     monkeypatch.chdir("own")
