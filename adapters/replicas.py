@@ -258,6 +258,11 @@ def _enough(runs: int | None) -> str:
     return f"; about {runs:,} counted runs per arm would be enough"
 
 
+def _planned_runs(needed: int | None, enough: int | None, accept_weak: bool) -> int:
+    count = needed or _LIMIT
+    return enough if enough and not accept_weak and enough <= _MOST_TIMES * count else count
+
+
 def plan_replicas(
     runner: Runner,
     *,
@@ -308,16 +313,13 @@ def plan_replicas(
             f"more than {_LIMIT:,} runs per arm would be needed: use watch and play_back, which find small faults"
         )
     enough = [one and _not_weak(correct, claim, at, least=one) for one, at in zip(needed, levels, strict=True)]
-    count = runs or needed[0] or _LIMIT
-    if runs is None and not accept_weak and (enough[0] or math.inf) <= _MOST_TIMES * count:
-        count = enough[0] or count
+    count = _planned_runs(needed[0], enough[0], accept_weak) if runs is None else runs
     measured = expected_measurement(correct, setting=Setting.claimed(claim), n=count, alpha=share, **stated)
     measured = replace(measured, detectable=detectable_by_tests(correct, claim, trials=count, alpha=share))
     decides = errors_refute([(0, 0)] * len(tests), runs=count, alpha=share, **stated)
     planned_for = ReplicaPlan(
         release=release,
         tests=tests,
-        # Without interim tests, no result of runs that are too few refutes the claim.
         looks=_looks(count) if decides else (count,),
         decides=decides,
         # Of draws of their own, so that bets are the same for every number of runs: whoever stops an audit and plans
