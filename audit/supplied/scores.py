@@ -309,13 +309,17 @@ def audit_one_run(
         return measured_by(found, measure, claim, alpha)
 
     finding = judged_by_assignments(claim, own, measured, seed=seed)
+    return finding if estimator is not None or guesses is not None else _naming_enough(finding, claim, alpha)
+
+
+def _naming_enough(finding: Finding, claim: Claim, alpha: float) -> Finding:
+    """The finding; of a weak test its reason also states how many canaries would do."""
     reached = None if finding.measurement is None else finding.measurement.ceiling
     few = finding.weak or (reached is not None and reached <= claim.epsilon)
-    if estimator is not None or guesses is not None or not few or finding.verdict is not Verdict.UNDERPOWERED:
+    if not few or finding.verdict is not Verdict.UNDERPOWERED:
         return finding
-    return replace(
-        finding, reason=f"{finding.reason}; {enough_canaries(claim, weak_beyond(claim.epsilon), alpha=alpha)}"
-    )
+    enough = enough_canaries(claim, weak_beyond(claim.epsilon), alpha=alpha)
+    return replace(finding, reason=f"{finding.reason}; {enough}")
 
 
 def _checked(scores: FloatArray, coins: BoolArray, higher_is_member: bool | None, seed: int) -> str:
