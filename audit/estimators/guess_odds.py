@@ -30,7 +30,7 @@ from scipy.special import bdtr, bdtrc, bdtri, ndtr, ndtri
 
 from ..arrays import FloatArray
 from ..binomial import ErrorCounts, check_epsilon, upper_bound
-from ..bisection import crossing
+from ..bisection import crossing, fewest
 from ..curve import Curve, epsilon_from_mu, mu_from_epsilon
 from ..evidence import Guesses, MembershipScores, Setting, whole
 from ..measurement import INDEPENDENT_TRIALS, Measurement
@@ -447,6 +447,18 @@ def coin_runs(n0: int, n1: int) -> int:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if enough(middle) else (low, middle - 1)
     return low if 2 * 0.5**low <= FAILS / 2 else 0
+
+
+def runs_for_coins(counted: int) -> int:
+    """Return the number of runs of each input of which fair coins leave about ``counted`` of each or more, in 98 of 100
+    audits.
+    """
+
+    def enough(runs: int) -> bool:
+        chosen = coin_runs(runs, runs)
+        return chosen / 2 - 1.2 * math.sqrt(chosen) >= counted
+
+    return fewest(enough, 2 * counted + 100) or 2 * counted + 100
 
 
 def digest(content: bytes) -> tuple[int, ...]:

@@ -10,9 +10,10 @@ from markupsafe import Markup
 
 from ...audit.check import ACCOUNTED, MULTIPLIER, RATE, SCALE, STEPS, short_words
 from ...audit.claim import Claim
+from ...audit.estimators.guess_odds import runs_for_coins
 from ...audit.finding import Finding, Verdict
 from ...audit.metrics import MembershipResult
-from ...audit.threshold import CHOOSING, scores_of
+from ...audit.threshold import scores_of
 from ...audit.wording import plain
 from ...suites.results.outcome import FAIL, INCOMPLETE, OK
 from ..figures.claims import claimed_measured, privacy_utility
@@ -194,10 +195,12 @@ def _more(finding: Finding | None, *, scores: bool) -> str:
     if (enough := enough_runs(finding.reason)) is None:
         return ""
     if scores:
-        least = f"{scores_of(enough):,} scores of members and as many of non-members"
+        coins = finding.measurement is not None and finding.measurement.estimator == "guess_odds"
+        kept, chosen = (runs_for_coins(enough), " or are left out by coins") if coins else (enough, "")
+        least = f"{scores_of(kept):,} scores of members and as many of non-members"
         return (
-            f"Audit again with more scores: with the best attack, about {least} are enough, because "
-            f"{100 * CHOOSING:g} % of them only choose the threshold and {enough:,} of each are counted."
+            f"Audit again with more scores: with the best attack, about {least} are enough, because the others only "
+            f"choose the threshold{chosen}, and about {enough:,} of each are counted."
         )
     return f"Audit again with --trials {enough}, which is about enough if the test is the best one."
 

@@ -340,8 +340,8 @@ def test_a_page_of_few_scores_names_what_was_assumed_and_how_many_scores_or_cana
     stated, assumed = page(*CLAIM, *RUNS), page("--epsilon", 1, "--delta", 1e-5, *RUNS)
     assert ("observer final_model" in assumed, "observer final_model" in stated) == (True, False)
     counted, needed = re.search("([0-9,]+) of each are counted", stated), re.search("about ([0-9,]+) scores of", stated)
-    # A fifth of the scores only chooses the threshold.
-    assert int(counted[1].replace(",", "")) / int(needed[1].replace(",", "")) == pytest.approx(0.8, abs=1e-3)
+    # A fifth of the scores only chooses the threshold, and coins leave others out.
+    assert int(counted[1].replace(",", "")) < 0.8 * int(needed[1].replace(",", ""))
     canaries = page(*CLAIM, "--one-run", "--higher-is-member")
     assert ("Audit again with about 20,000 canaries" in canaries, "--trials" in canaries) == (True, False)
 

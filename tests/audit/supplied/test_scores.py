@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from fedassay.audit.binomial import epsilon_low
 from fedassay.audit.claim import Claim
+from fedassay.audit.estimators.guess_odds import runs_for_coins
 from fedassay.audit.estimators.one_run import epsilon_from_guesses
 from fedassay.audit.estimators.one_run import one_run as catalogued
 from fedassay.audit.estimators.one_run_claim import planned_guesses
@@ -17,6 +18,7 @@ from fedassay.audit.evidence import Guesses
 from fedassay.audit.finding import Verdict
 from fedassay.audit.measurement import Measurement
 from fedassay.audit.supplied.scores import audit_one_run, audit_scores
+from fedassay.audit.threshold import scores_of
 
 CLAIM = Claim.stated(1.0, 1e-5, unit="sample", adjacency="add_remove", observer="final_model")
 INDEPENDENT = {"design": "independent", "higher_is_member": True}
@@ -30,6 +32,24 @@ def test_a_threshold_fixed_before_gives_the_closed_form():
     assert finding.line().startswith(
         "eps 1, delta 1e-5, one sample (add/remove), adversary: the public (final model): "
     )
+
+
+def test_so_many_scores_leave_the_counted_number_of_each_and_a_tenth_less_leave_fewer():
+    claim = Claim.stated(4, unit="sample", adjacency="add_remove")
+
+    def counted(scores, seed):
+        rng = np.random.default_rng(seed)
+        sides = rng.normal(1, 1, scores), rng.normal(0, 1, scores)
+        measured = audit_scores(*sides, claim, **INDEPENDENT).measurement
+        assert measured.estimator == "guess_odds"
+        return min(measured.n0, measured.n1)
+
+    many = scores_of(runs_for_coins(206))
+    enough = [counted(many, seed) >= 206 for seed in range(20)]
+    fewer = [counted(int(0.85 * many), seed) >= 206 for seed in range(20)]
+    # 98 % of audits; fewer than 17 of 20 have a probability below 1e-3.
+    assert sum(enough) >= 17
+    assert sum(fewer) <= 3
 
 
 def test_without_one_a_fifth_of_each_side_chooses_and_sides_may_be_unequal():
