@@ -327,7 +327,8 @@ def left_unprotected(claim: Claim, rounds_run: object = None, others: Sequence[C
         for observer in known
         if not claim.observer.covers(observer) and observer not in elsewhere
     ]
-    if known == LADDER and not claim.observer.sees_participation:
+    # Who sees each upload sees who sent it.
+    if known == LADDER and not (claim.observer.sees_participation or claim.observer.covers(UPLOADS)):
         uncovered.append("against an adversary who also observes which clients take part in a round")
     if claim.observer.name == AGGREGATE.name and not claim.observer.sees_masked_words:
         uncovered.append("against an adversary who also observes the masked words")

@@ -399,12 +399,11 @@ class ClaimAnswer:
             "not looked at": list(unseen),
         }
         said = "; ".join(f"{name}: {', '.join(items)}" for name, items in beside.items() if items)
-        if not _recorded(self.folder):
-            said += f". All of this is about a simulation, and not about a system of your own. {_OWN}"
+        first = "" if _recorded(self.folder) else f"Of a simulation, and not yet of a system of your own. {_OWN}. "
         what = f"what {claim.observer.phrase} can learn about any one {claim.unit} ({self.unit})"
         limit = f"to epsilon {plain(claim.epsilon)} at delta {plain(claim.delta)} {self.span}"
         return (
-            f"For a privacy notice: “designed to limit {what} {limit}; tests of {date} found no violation; this is no "
+            f"{first}For a privacy notice: “designed to limit {what} {limit}; tests of {date} found no violation; this is no "
             f"proof”. Beside it must stand – {said}."
         )
 

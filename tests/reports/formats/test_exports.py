@@ -151,10 +151,7 @@ def test_what_a_claim_by_its_own_terms_leaves_open_is_listed(make_claim):
 
 
 def test_a_claim_against_an_observer_that_sees_all_names_no_stronger_observer(make_claim):
-    assert (
-        left_unprotected(make_claim(observer=UPLOADS), 20)[0]
-        == "against an adversary who also observes which clients take part in a round"
-    )
+    assert left_unprotected(make_claim(observer=UPLOADS), 20)[0] == "several clients at once"
     assert "against an adversary who also observes the masked words" in left_unprotected(make_claim(observer=AGGREGATE))
 
 
