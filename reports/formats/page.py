@@ -157,8 +157,8 @@ _ENGINEER = {
     "independent runs (--independent-runs), or of canaries (records that are inserted to measure leakage), each of "
     "which a fair coin includes in the run (--one-run).",
     "watched": "Mend what kept the checks below from running, and watch again.",
-    "none": "The members of one model cannot test a claim: use canaries (inserted records) that fair coins include "
-    "(--one-run), or several runs, and state a claim (--epsilon, --delta).",
+    "none": "State a claim (--epsilon, --delta). Scores test one if they are of independent runs (--independent-runs), "
+    "or of canaries (inserted records) that fair coins include (--one-run); members of one model cannot.",
 }
 """What an engineer should do next, by what the page found."""
 _LARGER = (SCALE, ACCOUNTED, MULTIPLIER, STEPS, RATE)
