@@ -403,8 +403,8 @@ class ClaimAnswer:
         what = f"what {claim.observer.phrase} can learn about any one {claim.unit} ({self.unit})"
         limit = f"to epsilon {plain(claim.epsilon)} at delta {plain(claim.delta)} {self.span}"
         return (
-            f"{first}For a privacy notice: “designed to limit {what} {limit}; tests of {date} found no violation; this is "
-            f"no proof”. Beside it must stand – {said}."
+            f"{first}For a privacy notice: “designed to limit {what} {limit}; tests of {date} found no violation; "
+            f"this is no proof”. Beside it must stand – {said}."
         )
 
     @property
