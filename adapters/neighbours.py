@@ -225,7 +225,8 @@ class TrainingOnData(ABC):
                 runs.append(ReplacedRun(replaced=replaced, record=again))
             words = renamed(control.record, runs, first=recording)
             sums = NEIGHBOUR.skipped(words) if words else sums_on_neighbours(control.record, runs, first=recording)
-            sums = sums if words or sums.passed is False else self._long_unit(seed, forced) or sums
+            # Where runs on equal data differ, so may these two.
+            sums = (self._long_unit(seed, forced) or sums) if sums.passed else sums
         except Exception as error:  # Such as a training that checks its data.
             sums = NEIGHBOUR.skipped(f"a run with another record ended with {type(error).__name__}: {error}")
         try:

@@ -345,7 +345,7 @@ BAD = {
         "returns None": (transfer_attack("return None"), "must return evidence, got None"),
         "too few queries": (
             transfer_attack("return dataclasses.replace(sound, values=sound.values[1:])"),
-            r"shape \(5, 10\), not \(6, 10\)",
+            r"must have shape \(6, 10\), got \(5, 10\)",
         ),
         "own randomness": (
             transfer_attack("return dataclasses.replace(sound, values=sound.values + torch.rand(6, 10).numpy())"),
@@ -355,7 +355,7 @@ BAD = {
             transfer_attack(
                 "return dataclasses.replace(sound, setting=dataclasses.replace(sound.setting, observer=UPLOADS))"
             ),
-            "names uploads, not answers",
+            "must name the observer answers, got uploads",
         ),
         "no teacher": (
             "from fedassay.attacks.transfer.vote_attack import VoteAttack\n"
