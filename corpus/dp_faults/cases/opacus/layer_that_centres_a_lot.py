@@ -71,5 +71,5 @@ CASE = Case(
     ideal="one record moves the gradients of all records of its lot",
     event=lambda weights: weights[1] > 0.0008,
     proof="each lot with the record has eight gradients of one clip norm, and any other one none",
-    trials=200,
+    trials=400,
 )
