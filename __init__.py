@@ -13,7 +13,7 @@ states how far the claim holds.
     attack_labels   infer the labels behind a gradient of your own model
     attack_membership  infer which samples your own model was trained on
     attack_recording   attack what one observer received in a real training
-    Recorder           records it, in a training loop of any library
+    MessageRecorder    records it, in a training loop of any library
     record_rows        records which rows of a data set a client held, to score attacks
 
     audit_mechanism audit a claim about a function of an input and a random generator
@@ -99,7 +99,7 @@ if TYPE_CHECKING:
     from .defenses.defense import Defense as Defense
     from .defenses.defense import Prepared as Prepared
     from .fl.protection import Protection as Protection
-    from .fl.recording import Recorder as Recorder
+    from .fl.recording import MessageRecorder as MessageRecorder
     from .fl.recording import record_rows as record_rows
     from .suites.attacking.own_model import attack_gradient as attack_gradient
     from .suites.attacking.own_model import attack_labels as attack_labels
@@ -115,7 +115,7 @@ _HOMES = {
     "open": "api",
     "Run": "api",
     "attack_recording": "api",
-    "Recorder": "fl.recording",
+    "MessageRecorder": "fl.recording",
     "record_rows": "fl.recording",
     "Claim": "audit.claim",
     "Unit": "audit.claim",

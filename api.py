@@ -246,7 +246,8 @@ def attack_recording(
     show: Callable[[str], object] = lambda line: None,
     **options: Any,
 ) -> Run:
-    """Attack what one observer received in a real training, from the folder of a ``Recorder``, and write the report.
+    """Attack what one observer received in a real training, from the folder of a ``MessageRecorder``, and write
+    the report.
 
     Args:
         recording: its folder.

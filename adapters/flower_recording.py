@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..fl.recording import Recorder, Tensors
+from ..fl.recording import MessageRecorder, Tensors
 from .flower_grid import is_masked, only_arrays
 from .flower_rounds import as_record, watch_methods
 
 _EXAMPLES = "num-examples"
 
 
-def record(strategy: Any, recorder: Recorder, *, examples: str = _EXAMPLES) -> Any:
+def record(strategy: Any, recorder: MessageRecorder, *, examples: str = _EXAMPLES) -> Any:
     """Have a strategy record every round of its training, and return the strategy.
 
     A client's name in the recording is its node id. With another observer than ``"uploads"`` only the models are
@@ -36,7 +36,7 @@ def record(strategy: Any, recorder: Recorder, *, examples: str = _EXAMPLES) -> A
 class _Taken:
     """What arrived in the present round, as a ``RoundWatcher``."""
 
-    recorder: Recorder
+    recorder: MessageRecorder
     examples: str
     before: Any = None
     messages: dict[str, Tensors] = field(default_factory=dict)

@@ -279,7 +279,7 @@ class TrainingOnData(ABC):
         size = len(self._data)
         # Records in no lot may be public, such as those that a training holds out.
         used = range(size) if None in lots else {index for lot in lots for index in lot or ()}
-        names, looked, course = set[str](), False, ("", "")
+        names, looked, course, counts = set[str](), False, ("", ""), set[int]()
         # No permutation, under which statistics of all records would stay as they are; one record alone, for which any
         # statistic is extreme; small numbers, whose losses hardly move; and large ones, whose losses rise and fall.
         half = [(size + index) // 2 % size for index in range(size)]
@@ -298,6 +298,7 @@ class TrainingOnData(ABC):
                 how = moved_setting(recording, again.record)
                 if how and not first.adaptive:
                     return (*moved, Movement(name="the training", how=how, by_data=False))
+                counts.add(len(again.record.releases))
                 continue
             looked = True
             if (steps := len(again.record.releases)) != len(recording.releases):
@@ -314,6 +315,11 @@ class TrainingOnData(ABC):
             following |= differing(first.returned, again.returned)
         if following:  # Of which times, for one, differ on the same records too.
             following -= differing(first.returned, self._play(seed, forced=forced).returned)
+        own = len(recording.releases)
+        # A step that is skipped draws no noise, so that later lots differ and show nothing else.
+        if (other := sorted(counts - {own})) and self._ends_at(seed, {}, forced, own):
+            how = f"is {other[0]} instead of {own} on other records"
+            return (*moved, Movement(name="the number of steps", how=how, by_data=False))
         if not looked:
             how = (
                 "made different lots or random draws in runs on other records, so that these runs do not show "

@@ -184,7 +184,7 @@ def _carry_out(
 
 @app.command()
 def attack(
-    recording: Annotated[Path, typer.Argument(help="The folder of a recording (fedassay.Recorder).")],
+    recording: Annotated[Path, typer.Argument(help="The folder of a recording (fedassay.MessageRecorder).")],
     model: Annotated[
         str, typer.Option(help="The trained model: file.py:function of (shape, classes), or a name of the catalogue.")
     ],

@@ -38,12 +38,13 @@ Flat = NDArray[np.float32]
 _NAME = re.compile(r"[A-Za-z0-9_\-][A-Za-z0-9_.\-]{0,63}")
 
 
-class Recorder:
+class MessageRecorder:
     """A writer of a recording, which a training loop of any library calls once per round.
 
     Example::
 
-        recorder = Recorder("recording", model, algorithm={"name": "fedavg", "learning_rate": 0.1, "local_steps": 1})
+        facts = {"name": "fedavg", "learning_rate": 0.1, "local_steps": 1}
+        recorder = MessageRecorder("recording", model, algorithm=facts)
         recorder.round(before, {"hospital_1": sent_1, "hospital_2": sent_2}, after, samples={"hospital_1": 8, ...})
 
     Args:
@@ -86,7 +87,7 @@ class Recorder:
             "clients": [],
             "rounds": [],
         }
-        _check_facts(self._facts, "Recorder")
+        _check_facts(self._facts, "MessageRecorder")
         held = [one.name for one in self.folder.iterdir()] if self.folder.is_dir() else []
         if [name for name in held if name != TRUTH]:
             raise ValueError(f"{self.folder} is not empty, and a recording is never written over: name another folder")
@@ -210,7 +211,7 @@ class RecordedRound:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Recording:
+class MessageRecording:
     """A recording that was read from its folder; rounds are read when they are needed.
 
     Args:
@@ -246,7 +247,7 @@ class Recording:
             raise ValueError(f"{place / HEADER} differs from its checksum: it was changed or damaged")
         _check_facts(facts, str(place / HEADER))
         if not facts["rounds"]:
-            raise ValueError(f"{place} holds no round: call Recorder.round once per round of the training")
+            raise ValueError(f"{place} holds no round: call MessageRecorder.round once per round of the training")
         held = _truth(place / TRUTH)
         names = tuple(facts["clients"]) or tuple(sorted(held))
         if held and (lacking := sorted(set(names) - set(held))):

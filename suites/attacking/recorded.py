@@ -13,7 +13,7 @@ from ...audit.evidence import LabelCounts, Reconstructions
 from ...audit.observer import UPLOADS
 from ...fl.plan import Plan
 from ...fl.recorder import View
-from ...fl.recording import Recording
+from ...fl.recording import MessageRecording
 from ..config.resolve import AttackEntry
 from ..results.cell import Cell
 from ..results.record import Record
@@ -22,7 +22,7 @@ from ..results.store import Store
 _BYTES, _OF_CLIENTS = "bytes_", "client_"
 
 
-def watch_recording(recording: Recording, plan: Plan, recorders: Iterable[Any]) -> Tensor:
+def watch_recording(recording: MessageRecording, plan: Plan, recorders: Iterable[Any]) -> Tensor:
     """Show every round of a recording to recorders, as the engine does, and return the final model ``(1, d)``."""
     final = torch.empty(0)
     for event in recording.events(plan):
@@ -34,7 +34,7 @@ def watch_recording(recording: Recording, plan: Plan, recorders: Iterable[Any]) 
     return final
 
 
-def check_recorded(entry: AttackEntry, recording: Recording) -> None:
+def check_recorded(entry: AttackEntry, recording: MessageRecording) -> None:
     """Raise Undefined if an attack cannot be carried out on what was recorded, or nothing is known to attack."""
     attack = entry.attack
     if attack.active:
@@ -70,7 +70,7 @@ def unscored(cell: Cell, evidence: object, store: Store) -> list[Record]:
     return [cell.record(metric="none", status="unavailable", reason=reason, artifact=place)]
 
 
-def known_rows(rows: list[Record], recording: Recording) -> list[Record]:
+def known_rows(rows: list[Record], recording: MessageRecording) -> list[Record]:
     """Leave out the rows about clients and bytes that a recording does not hold."""
     unknown = [_OF_CLIENTS] if recording.truth is None else []
     unknown += [_BYTES] if recording.observer.rank < UPLOADS.rank else []

@@ -24,7 +24,7 @@ from ...fl.models.layers import normalisation_from
 from ...fl.objective import CLASSIFICATION
 from ...fl.partitions import partition_from
 from ...fl.plan import Plan
-from ...fl.recording import Recording
+from ...fl.recording import MessageRecording
 from ...fl.sampling import Full
 from ...fl.streams import Streams
 from ...fl.task import Task, build_task, network_of
@@ -40,13 +40,13 @@ _RECOMPUTED, _SAME = 10, 0.02
 """The number of updates that are computed again, and the share of their length by which rounding may move them."""
 
 
-def recording_of(spec: FederationSpec) -> Recording:
+def recording_of(spec: FederationSpec) -> MessageRecording:
     """Read the recording of a federation's settings. Raises ValueError for one that cannot be read, that is another
     than the settings were made for, or that contradicts them.
     """
     assert spec.recording is not None
     path = Path(spec.folder, spec.recording.path)
-    if (found := Recording.read(path)).digest != spec.recording.sha256:
+    if (found := MessageRecording.read(path)).digest != spec.recording.sha256:
         raise ValueError(f"recording {path} has another content than this suite names: its sha256 is {found.digest}")
     facts = {"clients": len(found.clients), "rounds": len(found.sums), "algorithm": found.algorithm}
     for key, value in facts.items():
@@ -120,7 +120,7 @@ def recorded_suite(
     Raises ConfigError for a recording, model or data that cannot be used, and for unknown attacks.
     """
     with config_errors():
-        recording = Recording.read(folder)
+        recording = MessageRecording.read(folder)
         if not recording.clients:
             raise ValueError(
                 f"{folder} names no clients (record_rows), so that nothing can be inferred from its models"
@@ -157,7 +157,7 @@ def recorded_suite(
 _NO_COLUMN = "attributes: not attacked, because no column was named (--column)"
 
 
-def _facts(recording: Recording, task: Task) -> list[str]:
+def _facts(recording: MessageRecording, task: Task) -> list[str]:
     """Lines on what was recorded, how attacks read it, and which of it no attack looks at."""
     algorithm = algorithm_from(recording.algorithm)
     lines = [
@@ -183,7 +183,7 @@ def _facts(recording: Recording, task: Task) -> list[str]:
     return lines
 
 
-def _recomputed(recording: Recording, task: Task) -> str:
+def _recomputed(recording: MessageRecording, task: Task) -> str:
     """How far the first updates are from those that the stated algorithm computes from the clients' rows.
 
     Attacks assume this algorithm: where another one made the updates, they fail without showing that anything is safe.
@@ -212,7 +212,7 @@ def _recomputed(recording: Recording, task: Task) -> str:
     return words if share <= _SAME else f"{words} ({causes}), so an attack that fails shows little"
 
 
-def _fitting(recording: Recording, task: Task, column: int | str | None) -> list[str]:
+def _fitting(recording: MessageRecording, task: Task, column: int | str | None) -> list[str]:
     """The default attacks on what was recorded, each kind with its null attacks."""
     single, steps = max(task.sizes) == 1, algorithm_from(recording.algorithm).local_steps
     images = "inversion" if single else "grad_inversion" if steps == 1 else "fedavg_inversion"
@@ -229,7 +229,7 @@ def _fitting(recording: Recording, task: Task, column: int | str | None) -> list
     return names
 
 
-def _attack(name: str, recording: Recording, task: Task, column: int | str | None) -> dict[str, Any]:
+def _attack(name: str, recording: MessageRecording, task: Task, column: int | str | None) -> dict[str, Any]:
     """The table of one attack: for all clients, with as many candidates as there are, on what was recorded."""
     attack: Attack = build("attack", name, {}).instance
     table: dict[str, Any] = {"part": name, "federation": FEDERATION}

@@ -12,7 +12,7 @@ from fedassay.adapters.flower import App
 from fedassay.adapters.flower_recording import record
 from fedassay.api import attack_recording
 from fedassay.fl.data.datasets import load_dataset
-from fedassay.fl.recording import Recorder, Recording, record_rows
+from fedassay.fl.recording import MessageRecorder, MessageRecording, record_rows
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp, strategy
@@ -24,10 +24,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # Of few candida
 
 def run(apps, make_strategy, folder, observer="uploads"):
     def recording():
-        return record(make_strategy(), Recorder(folder, SHAPES, algorithm=FEDAVG, observer=observer))
+        return record(make_strategy(), MessageRecorder(folder, SHAPES, algorithm=FEDAVG, observer=observer))
 
     App(apps.server(recording, rounds=2), apps.client(examples=lambda node: node)).run(seed=1)
-    return list(Recording.read(folder).rounds())
+    return list(MessageRecording.read(folder).rounds())
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_an_observer_of_models_gets_no_message_and_knows_who_took_part(tmp_path)
 
 
 def test_a_client_that_states_no_number_of_samples_is_named(tmp_path):
-    recorder = Recorder(tmp_path, SHAPES, algorithm=FEDAVG)
+    recorder = MessageRecorder(tmp_path, SHAPES, algorithm=FEDAVG)
     app = App(newer.server(lambda: record(newer.quiet(), recorder, examples="images"), rounds=1), newer.client())
     with pytest.raises(ValueError, match=r"client \d+ must state its number of samples as the metric 'images'"):
         app.run()
@@ -73,7 +73,7 @@ def apps_on_digits(folder, make_strategy):
 
         @app.main()
         def main(grid, context):
-            recorder = Recorder(folder, net(), algorithm=FEDAVG)
+            recorder = MessageRecorder(folder, net(), algorithm=FEDAVG)
             record(make_strategy(), recorder).start(grid, ArrayRecord(net().state_dict()), num_rounds=2)
 
         return app

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.models.network import Network
-from fedassay.fl.recording import Recorder, record_rows
+from fedassay.fl.recording import MessageRecorder, record_rows
 from torch.nn.functional import cross_entropy
 
 
@@ -32,7 +32,7 @@ def record(
     rng = np.random.default_rng(0)
     point = network.layout.unflatten(network.initial(rng))
     facts = {"name": "fedavg", "learning_rate": rate, "local_steps": steps}
-    recorder = Recorder(folder, point, algorithm=facts, observer=observer)
+    recorder = MessageRecorder(folder, point, algorithm=facts, observer=observer)
     rows = {f"client_{one}": torch.arange(one * samples, (one + 1) * samples) for one in range(clients)}
     if truth:
         for client, held in rows.items():

@@ -9,7 +9,7 @@ from fedassay.audit.output_file import with_checksum
 from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.layout import Layout
 from fedassay.fl.plan import Plan
-from fedassay.fl.recording import Recorder, Recording, record_rows
+from fedassay.fl.recording import MessageRecorder, MessageRecording, record_rows
 from fedassay.fl.sampling import Full
 from torch import nn
 
@@ -26,7 +26,7 @@ def tensors(fill, **changed):
 
 
 def recorded(folder, rounds=2, **options):
-    recorder = Recorder(folder, net(), algorithm=FEDAVG, **options)
+    recorder = MessageRecorder(folder, net(), algorithm=FEDAVG, **options)
     for number in range(rounds):
         sent = {"b": tensors(number + 3), "a": tensors(number + 2)}
         recorder.round(
@@ -47,7 +47,7 @@ def layout():
 
 def test_what_is_written_is_read_back_as_the_updates_that_the_server_adds(tmp_path):
     recorded(tmp_path / "r")
-    found = Recording.read(tmp_path / "r")
+    found = MessageRecording.read(tmp_path / "r")
     assert found.clients == ("b", "a")
     assert (found.truth, found.sizes, found.cohort) == (None, (5, 4), "full")
     first, second = found.events(plan(layout()))
@@ -64,18 +64,18 @@ def test_what_is_written_is_read_back_as_the_updates_that_the_server_adds(tmp_pa
 @pytest.mark.parametrize(("sends", "update"), [("updates", 2.0), ("gradients", -2.0)])
 def test_updates_are_kept_and_gradients_change_their_sign(tmp_path, sends, update):
     algorithm = FEDSGD if sends == "gradients" else FEDAVG
-    recorder = Recorder(tmp_path, net(), algorithm=algorithm, sends=sends)
+    recorder = MessageRecorder(tmp_path, net(), algorithm=algorithm, sends=sends)
     recorder.round(tensors(7), {"a": tensors(2)}, tensors(8), samples={"a": 4})
     built = FedSGD(learning_rate=0.5) if sends == "gradients" else None
-    (event,) = Recording.read(tmp_path).events(plan(layout(), (4,), built, 1))
+    (event,) = MessageRecording.read(tmp_path).events(plan(layout(), (4,), built, 1))
     assert set(event.reports.values.flatten().tolist()) == {update}
 
 
 def test_tensors_in_the_order_of_the_model_are_as_good_as_tensors_by_name(tmp_path):
-    recorder = Recorder(tmp_path, net(), algorithm=FEDAVG)
+    recorder = MessageRecorder(tmp_path, net(), algorithm=FEDAVG)
     ordered = [one.numpy() for one in tensors(2).values()]
     recorder.round(ordered, {"a": ordered}, ordered, samples={"a": 1})
-    (one,) = Recording.read(tmp_path).rounds()
+    (one,) = MessageRecording.read(tmp_path).rounds()
     assert set(one.messages.flatten().tolist()) == {2.0}
 
 
@@ -95,11 +95,11 @@ def test_tensors_in_the_order_of_the_model_are_as_good_as_tensors_by_name(tmp_pa
     ids=["missing", "shape", "NaN", "beyond single precision", "unknown", "count"],
 )
 def test_a_message_that_does_not_fit_is_refused_with_client_round_and_tensor(tmp_path, message, error):
-    recorder = Recorder(tmp_path, net(), algorithm=FEDAVG)
+    recorder = MessageRecorder(tmp_path, net(), algorithm=FEDAVG)
     with pytest.raises(ValueError, match=error):
         recorder.round(tensors(0), {"a": message}, tensors(1), samples={"a": 4})
     with pytest.raises(ValueError, match="holds no round"):
-        Recording.read(tmp_path)
+        MessageRecording.read(tmp_path)
 
 
 def test_a_second_recording_in_one_folder_is_refused_and_rows_may_come_first(tmp_path):
@@ -121,17 +121,17 @@ def test_a_second_recording_in_one_folder_is_refused_and_rows_may_come_first(tmp
 )
 def test_facts_that_do_not_fit_together_are_refused(tmp_path, options, error):
     with pytest.raises(ValueError, match=error):
-        Recorder(tmp_path, net(), **options)
+        MessageRecorder(tmp_path, net(), **options)
 
 
 def test_messages_are_those_that_the_observer_receives(tmp_path):
-    recorder = Recorder(tmp_path, net(), algorithm=FEDAVG, observer="aggregate")
+    recorder = MessageRecorder(tmp_path, net(), algorithm=FEDAVG, observer="aggregate")
     with pytest.raises(ValueError, match="must have messages if the observer receives uploads"):
         recorder.round(tensors(0), {"a": tensors(1)}, tensors(1), samples={"a": 4})
     recorder.round(tensors(0), {}, tensors(1))
     for client, rows in (("b", [4]), ("a", [0, 1])):
         record_rows(tmp_path, client, rows)
-    found = Recording.read(tmp_path)
+    found = MessageRecording.read(tmp_path)
     assert (found.clients, found.sizes, found.cohort) == (("a", "b"), (2, 1), "full")
     (event,) = found.events(plan(layout(), (2, 1), rounds=1))
     assert event.reports.values.shape == (1, 0, layout().dim)
@@ -139,7 +139,7 @@ def test_messages_are_those_that_the_observer_receives(tmp_path):
 
 
 def test_a_message_needs_its_number_of_samples_and_a_client_a_plain_name(tmp_path):
-    recorder = Recorder(tmp_path, net(), algorithm=FEDAVG)
+    recorder = MessageRecorder(tmp_path, net(), algorithm=FEDAVG)
     with pytest.raises(ValueError, match="samples of client a in round 0 must be a number >= 1, got None"):
         recorder.round(tensors(0), {"a": tensors(1)}, tensors(1))
     for name in ("../a", "", "a/b", "a" * 65):
@@ -153,10 +153,10 @@ def test_rows_are_kept_once_and_must_agree_with_the_messages(tmp_path):
     recorded(tmp_path)
     record_rows(tmp_path, "a", range(4))
     with pytest.raises(ValueError, match="must name the rows of every client of the recording, but lacks b"):
-        Recording.read(tmp_path)
+        MessageRecording.read(tmp_path)
     record_rows(tmp_path, "b", range(4, 9))
     record_rows(tmp_path, "b", range(4, 9))
-    found = Recording.read(tmp_path)
+    found = MessageRecording.read(tmp_path)
     assert [rows.tolist() for rows in found.truth] == [[4, 5, 6, 7, 8], [0, 1, 2, 3]]
     with pytest.raises(ValueError, match="holds other rows of client b"):
         record_rows(tmp_path, "b", range(5, 10))
@@ -166,18 +166,18 @@ def test_rows_are_kept_once_and_must_agree_with_the_messages(tmp_path):
     (tmp_path / "truth" / "a.json").write_text(
         json.dumps(with_checksum({"schema": "recording-1", "client": "a", "rows": [0, 1]}))
     )
-    changed = Recording.read(tmp_path)
+    changed = MessageRecording.read(tmp_path)
     assert changed.digest != found.digest
     with pytest.raises(ValueError, match="from 4 samples, but its truth names 2"):
         _ = changed.sizes
 
 
 def test_a_client_has_one_number_of_samples(tmp_path):
-    recorder = Recorder(tmp_path, net(), algorithm=FEDAVG)
+    recorder = MessageRecorder(tmp_path, net(), algorithm=FEDAVG)
     for count in (4, 5):
         recorder.round(tensors(0), {"a": tensors(1)}, tensors(1), samples={"a": count})
     with pytest.raises(ValueError, match="in round 1 is from 5 samples, but an earlier one is from 4"):
-        _ = Recording.read(tmp_path).sizes
+        _ = MessageRecording.read(tmp_path).sizes
 
 
 def rewritten(folder, **changes):
@@ -228,12 +228,12 @@ def test_a_damaged_recording_is_refused_with_the_file_and_the_fault(tmp_path, da
     recorded(tmp_path)
     damage(tmp_path)
     with pytest.raises(ValueError, match=error):
-        list(Recording.read(tmp_path).events(plan(layout())))
+        list(MessageRecording.read(tmp_path).events(plan(layout())))
 
 
 def test_a_model_that_was_not_recorded_is_refused_with_its_tensor(tmp_path):
     recorded(tmp_path)
-    found = Recording.read(tmp_path)
+    found = MessageRecording.read(tmp_path)
     with pytest.raises(
         ValueError, match=r"tensor 0.weight has shape .4, 3., and messages of the recording have .2, 3."
     ):
@@ -243,22 +243,22 @@ def test_a_model_that_was_not_recorded_is_refused_with_its_tensor(tmp_path):
 
 
 def test_the_cohort_is_that_of_the_rounds(tmp_path):
-    recorder = Recorder(tmp_path, net(), algorithm=FEDAVG)
+    recorder = MessageRecorder(tmp_path, net(), algorithm=FEDAVG)
     for names in ("ab", "bc"):
         recorder.round(tensors(0), {one: tensors(1) for one in names}, tensors(1), samples=dict.fromkeys(names, 4))
-    assert Recording.read(tmp_path).cohort == {"fixed_size": 2}
+    assert MessageRecording.read(tmp_path).cohort == {"fixed_size": 2}
     recorder.round(tensors(0), {"a": tensors(1)}, tensors(1), samples={"a": 4})
-    assert Recording.read(tmp_path).cohort == {"poisson": pytest.approx(5 / 9)}
-    first, second, _ = Recording.read(tmp_path).events(plan(layout(), (4, 4, 4), rounds=3))
+    assert MessageRecording.read(tmp_path).cohort == {"poisson": pytest.approx(5 / 9)}
+    first, second, _ = MessageRecording.read(tmp_path).events(plan(layout(), (4, 4, 4), rounds=3))
     assert first.cohort.tolist() == [[True, True, False]]
     assert second.reports.senders == tuple(second.lots) == (1, 2)
 
 
 def test_who_took_part_can_be_known_without_messages(tmp_path):
-    recorder = Recorder(tmp_path, net(), algorithm=FEDAVG, observer="aggregate")
+    recorder = MessageRecorder(tmp_path, net(), algorithm=FEDAVG, observer="aggregate")
     for names in ("ab", "bc"):
         recorder.round(tensors(0), {}, tensors(1), samples=dict.fromkeys(names, 4))
-    found = Recording.read(tmp_path)
+    found = MessageRecording.read(tmp_path)
     assert (found.clients, found.sizes, found.cohort) == (("a", "b", "c"), (4, 4, 4), {"fixed_size": 2})
     _, second = found.events(plan(layout(), (4, 4, 4)))
     assert second.cohort.tolist() == [[False, True, True]]
