@@ -160,7 +160,7 @@ class Loop(TrainingOnData):
             for one in releases
         ]
         try:
-            again = self._play(seed, forced=other)
+            again = self._again(seed, forced=other)
         except Exception as error:
             return f"a run in which other noised sums were released ended with {type(error).__name__}: {error}"
         names = [n for n in first.record.layout.names if n in first.ends and n in first.begins]
@@ -173,7 +173,7 @@ class Loop(TrainingOnData):
         return f"{words}, so that no run on neighbouring data was possible: continue the step with that tensor itself"
 
     def _with_and_without(self, seed: int, forced: Sequence[Tensor]) -> tuple[TrainingRecord, TrainingRecord]:
-        within, out = (self._play(seed, plant=LONG, member=one, forced=forced).record for one in (True, False))
+        within, out = (self._again(seed, plant=LONG, member=one, forced=forced).record for one in (True, False))
         return within, out
 
     @cached_property

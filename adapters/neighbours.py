@@ -5,6 +5,9 @@ On other records all that is a function of noised sums ends as it did: what ends
 """
 
 import math
+import signal
+import threading
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -52,6 +55,31 @@ LONG = Plant(weight=1e4)
 """A unit by which a clip of means, for one, is moved beyond one clip norm."""
 _ROUNDING = 0.02
 """Relative difference of the epsilons of two accountants that is rounding."""
+_PATIENCE = 10
+"""How many times the CPU seconds of the first run, and two more, a further run may take."""
+
+
+@contextmanager
+def _ending_after(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError once so many CPU seconds have passed: a training may loop without end on data that its author
+    never saw. Without effect outside of the main thread, and where there is no such clock.
+    """
+    known = math.isfinite(seconds) and hasattr(signal, "setitimer")
+    if not known or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        raise TimeoutError(f"it took more than {seconds:.3g} CPU seconds, {_PATIENCE} times those of the first run")
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    # Again each second: the training may catch an error and go on.
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,6 +128,7 @@ class TrainingOnData(ABC):
     Raises TypeError for data without indices, ValueError for data without records and arguments out of range.
     """
 
+    _limit = math.inf
     all_seen: ClassVar[bool] = False
     """Whether each noised number of a run is in its releases: then accounted steps pay for no others, and what runs on
     other records cannot explain is left open, also where nothing was seen to move."""
@@ -139,6 +168,11 @@ class TrainingOnData(ABC):
         ``forced``: noised sums of another run; ``apart``: records that the rest of a sum is without.
         """
 
+    def _again(self, seed: int, **changed: Any) -> Played:
+        """``_play``, ended by TimeoutError where it takes many times as long as the first run."""
+        with _ending_after(self._limit):
+            return self._play(seed, **changed)
+
     def _why_not_forced(self, first: Played, seed: int) -> str:
         """Why noised sums of another run cannot take the place of the training's own; empty where they can."""
         return ""
@@ -153,7 +187,9 @@ class TrainingOnData(ABC):
         and divisors are compared; a run with another seed has other noise. Without it, only what moved outside of
         updates is seen. Files that the training writes are written by each run.
         """
+        began = time.process_time()
         first = self._play(seed, account=True)
+        self._limit = _PATIENCE * (time.process_time() - began) + 2
         recording = first.record
         if not again or not recording.releases:
             return self._of_replaced(watched(recording), recording)
@@ -216,7 +252,7 @@ class TrainingOnData(ABC):
         control: Played | None = None
         words = ""
         try:
-            control = self._play(seed, forced=forced, apart=chosen)
+            control = self._again(seed, forced=forced, apart=chosen)
             runs = []
             for replaced in chosen:
                 places = list(range(records))
@@ -230,7 +266,7 @@ class TrainingOnData(ABC):
         except Exception as error:  # Such as a training that checks its data.
             sums = NEIGHBOUR.skipped(f"a run with another record ended with {type(error).__name__}: {error}")
         try:
-            smaller = self._play(seed, changes={"places": range(records - 1)}, forced=forced)
+            smaller = self._again(seed, changes={"places": range(records - 1)}, forced=forced)
         except Exception as error:
             less = f"a run without one record ended with {type(error).__name__}: {error}"
             return sums, SIZE.skipped(less), not words
@@ -260,13 +296,13 @@ class TrainingOnData(ABC):
     def _with_another(self, seed: int, changes: Mapping[str, Any], replaced: int, **given: Any) -> TrainingRecord:
         """Run with another record in the place of one, stretched where the training takes such numbers."""
         try:
-            found = self._play(seed, changes={**changes, "stretched": (replaced,)}, **given).record
+            found = self._again(seed, changes={**changes, "stretched": (replaced,)}, **given).record
             if all(one.received is None or bool(one.received.isfinite().all()) for one in found.releases):
                 return found
         except Exception:
             # A training may refuse such numbers; one that fails on others too raises below.
             pass
-        return self._play(seed, changes=changes, **given).record
+        return self._again(seed, changes=changes, **given).record
 
     def _explained(self, first: Played, seed: int, following: set[str]) -> tuple[Movement, ...]:
         """What data move, by runs on other records; as it was where these do not show it. The names of returned
@@ -288,7 +324,7 @@ class TrainingOnData(ABC):
             if number in _FACTORS:
                 changes |= {"stretched": used, "factor": _FACTORS[number]}
             try:
-                again = self._play(seed, changes=changes, forced=forced)
+                again = self._again(seed, changes=changes, forced=forced)
             except Exception as error:
                 if number:
                     continue
@@ -314,7 +350,7 @@ class TrainingOnData(ABC):
             names |= ends
             following |= differing(first.returned, again.returned)
         if following:  # Of which times, for one, differ on the same records too.
-            following -= differing(first.returned, self._play(seed, forced=forced).returned)
+            following -= differing(first.returned, self._again(seed, forced=forced).returned)
         own = len(recording.releases)
         # A step that is skipped draws no noise, so that later lots differ and show nothing else.
         if (other := sorted(counts - {own})) and self._ends_at(seed, {}, forced, own):
@@ -363,7 +399,7 @@ class TrainingOnData(ABC):
     def _seeded_by_itself(self, recording: TrainingRecord, seed: int) -> tuple[Movement, ...]:
         """The noise, where a run with another seed has the same."""
         try:
-            other = self._play((seed + 1) % 2**32).record
+            other = self._again((seed + 1) % 2**32).record
         except Exception:  # Such as a training that runs once.
             return ()
         how = (
@@ -374,11 +410,11 @@ class TrainingOnData(ABC):
 
     def _ends_at(self, seed: int, changes: Mapping[str, Any], forced: Sequence[Tensor], steps: int) -> bool:
         """Whether two further runs have so many steps."""
-        return all(len(self._play(seed, changes=changes, forced=forced).record.releases) == steps for _ in range(2))
+        return all(len(self._again(seed, changes=changes, forced=forced).record.releases) == steps for _ in range(2))
 
     def _repeats(self, first: Played, forced: Sequence[Tensor], seed: int) -> bool:
         """Whether a run on the same records ends as the first: neither time nor what the training keeps moves it."""
-        again = self._play(seed, forced=forced)
+        again = self._again(seed, forced=forced)
         return len(again.record.releases) == len(forced) and not (
             differing(first.ends, again.ends) or differing(first.begins, again.begins)
         )

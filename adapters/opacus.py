@@ -175,7 +175,7 @@ class Training(TrainingOnData):
             def units(layout: Layout, index: range) -> dict[int, Tensor]:
                 return {index[0]: LONG.direction(layout) * (LONG.weight * member)}
 
-            return self._play(seed, planted=1, units=units, own_vectors=True, forced=forced).record
+            return self._again(seed, planted=1, units=units, own_vectors=True, forced=forced).record
 
         return record(True), record(False)
 
