@@ -136,6 +136,11 @@ _CHECKED_OWNER = "Do not rely on this run: its runs missed a fault that was plan
 _MISSED = "Make more runs{}, until the audits refute the planted faults ({})."
 _WIDER = "To stop the attacks outside this claim, choose a defense whose claim covers {}."
 _CHANGE_FIRST = "The model is of no use: change the settings of the defense first."
+_TUNING = (
+    "this run does not record how its settings (clip, rounds, learning rate) were chosen, and its epsilon does not "
+    "count what trials on the same data reveal"
+)
+"""What stands beside a privacy notice, because a claim is about one run with given parameters."""
 _DECIDE = "Decide whether the attacks outside this claim matter: it does not protect against them."
 
 
@@ -302,6 +307,19 @@ class ClaimAnswer:
         return f"The model under this defense: {name} {value}{compared}.{useless}"
 
     @property
+    def _qualities(self) -> list[str]:
+        """The model's quality under the defense, overall and in its worst class, in words."""
+        own, _ = self.utility
+        names = () if own is None else (own.metric, f"class_{own.metric}_worst")
+        return [
+            f"{numerals.metric(one.metric).label.replace(', ', ' of the ')} "
+            f"{numerals.metric_value(one.metric, one.pooled.value)}"
+            for one in pooled_utility(self.folder)
+            if (one.federation, one.defense) == (self.row.federation, self.row.defense)
+            if one.metric in names and one.pooled
+        ]
+
+    @property
     def people(self) -> str:
         """A description of what the claim allows an attacker to learn about people."""
         limit = allowed_words(self.row.claim)
@@ -397,6 +415,8 @@ class ClaimAnswer:
             "not protected": left,
             "attacks outside the claim that succeeded": reached,
             "not looked at": list(unseen),
+            "quality of the model": self._qualities,
+            "tuning": [_TUNING],
         }
         said = "; ".join(f"{name}: {', '.join(items)}" for name, items in beside.items() if items)
         first = "" if _recorded(self.folder) else f"Of a simulation, and not yet of a system of your own. {_OWN}. "
@@ -611,7 +631,8 @@ def allowed_by(claim: Claim) -> str:
     plainly = allowed_of_thousand(replace(claim, curve=None))
     if allowed_of_thousand(claim) == plainly:
         return "by ε and δ alone"
-    return f"by the claim's trade-off curve; ε and δ alone allow {plainly:,}"
+    differs = f"which at equal ε differs by mechanism and sampling, here {claim.mechanism}"
+    return f"by the claim's trade-off curve, {differs}; ε and δ alone allow {plainly:,}"
 
 
 def allowed_words(claim: Claim) -> str:
