@@ -94,7 +94,7 @@ _GUESSED = round(PEOPLE * FALSE_ALARMS)
 _TOO_FEW = re.compile(
     r"even without any error, (?P<absent>[\d,]+) \+ (?P<present>[\d,]+) trials would not refute the claim"
     r"(; (?P<best>with the best attack, )?about (?P<least>[\d,]+) counted runs per arm would be enough"
-    r"( to find a true eps of [\d.]+)?)?"
+    r"(?P<what> to find a true eps of [^;]*)?)?"
 )
 """The reason of an audit with too few runs, as ``audit.finding`` words it."""
 _UNITS = {
@@ -544,7 +544,8 @@ def _undecided(row: ClaimRow) -> str:
     why = row.record.reason.partition("; evidence: ")[0] if row.record else ""
     said = "This test says nothing for or against the claim"
     if few := _TOO_FEW.fullmatch(why):
-        least = f"; {few['best'] or ''}about {few['least']} of each would be enough" if few["least"] else ""
+        enough = f"about {few['least']} of each would be enough{few['what'] or ''}"
+        least = f"; {few['best'] or ''}{enough}" if few["least"] else ""
         return (
             f"{said}: after {few['present']} runs with the unit and {few['absent']} without it, even an attack that "
             f"never errs would not show a violation{least}."

@@ -444,7 +444,7 @@ def test_rebuilt_images_are_counted_and_none_is_no_success(one_claim, run_maker,
             "about 1,400 counted runs per arm would be enough "
             "to find a true eps of 8",
             "after 12 runs with the unit and 10 without it, even an attack that never errs would not show a violation; "
-            "about 1,400 of each would be enough.",
+            "about 1,400 of each would be enough to find a true eps of 8.",
         ),
         ("even without any error, 5 + 5 trials would not refute the claim; evidence: x", "would not show a violation."),
         ("the canary did not arrive; evidence: x", "nothing for or against the claim: the canary did not arrive."),
