@@ -46,6 +46,8 @@ _PLAIN = {check: check.plain for check in CHECKS.values() if check.plain} | {
     "side channels": "other values that an adversary receives",
     "floating point": "the last digits of numbers",
     "weights": "the noise of single layers",
+    "clients": "some of the clients",
+    "samples of clients": "some records of the clients",
     "sampling": "how records and clients are drawn at random",
 }
 _TOLD_APART = "runs with the unit can be distinguished from runs without it more often than the claim allows"
@@ -107,7 +109,7 @@ _UNITS = {
 }
 OWNER = {
     "REFUTED": "Do not rely on this claim.",
-    "NOT_REFUTED": "Say what was tested and what was not; no test proves that a claim holds.",
+    "NOT_REFUTED": "Report what was tested and what was not; no test proves that a claim holds.",
     "UNDERPOWERED": "Do not rely on this test: it decided nothing.",
 }
 """What the owner of a system should do, by the verdict on its claim."""
