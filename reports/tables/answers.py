@@ -634,7 +634,9 @@ def allowed_by(claim: Claim) -> str:
     plainly = allowed_of_thousand(replace(claim, curve=None))
     if allowed_of_thousand(claim) == plainly:
         return "by ε and δ alone"
-    differs = f"which at equal ε differs by mechanism and sampling, here {claim.mechanism}"
+    rate = claim.parameters.get("rate", claim.parameters.get("sampling_rate"))
+    law = f"{claim.mechanism}{f' with rate {plain(rate)}' if isinstance(rate, int | float) else ''}"
+    differs = f"which at equal ε differs by mechanism and sampling, here {law}"
     return f"by the claim's trade-off curve, {differs}; ε and δ alone allow {plainly:,}"
 
 
