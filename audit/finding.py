@@ -15,7 +15,7 @@ from .curve import Curve, GaussianCurve, Tangent
 from .evidence import Setting
 from .finite import limits_of
 from .measurement import FAIR_COINS, INDEPENDENT_TRIALS, NEEDS_GAUSSIAN_CURVE, Kind, Measurement
-from .power import enough_trials
+from .power import enough_trials, planned_for
 from .wording import at_least, at_most, plain
 
 
@@ -413,7 +413,7 @@ def _enough(claim: Claim, measured: Measurement) -> str:
             f"; the best attack needs {needed:,} counted runs per arm, and this attack needs more than the "
             f"{made:,} that were made"
         )
-    return enough_words(claim, needed).replace("; ", "; with the best attack, ")
+    return f"{enough_words(claim, needed).replace('; ', '; with the best attack, ')} {planned_for(claim.delta)}"
 
 
 def enough_words(claim: Claim, runs: int) -> str:

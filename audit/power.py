@@ -337,6 +337,15 @@ def enough_trials(
     return None if planned is None else planned.trials
 
 
+def planned_for(delta: float) -> str:
+    """Return in words the mechanism for whose violation ``enough_trials`` computes a number, and how it shows it."""
+    return (
+        "of a Gaussian mechanism, which shows it only in rare outputs"
+        if delta
+        else "of randomised response, which shows it in each output"
+    )
+
+
 def effect_trials_needed(true_mu: float, claimed_mu: float, *, alpha: float, power: float = 0.9) -> int | None:
     """Return the number of trials needed to refute a mu-GDP claim by a z-test on the effect size of Gaussian scores.
 

@@ -95,13 +95,13 @@ _ONLY_SCORES = (
     *("columns", "score", "is_member", "member", "nonmember", "dimension", "guesses"),
 )
 _DESIGNS = {
-    Design.INDEPENDENT: "independent runs, each with its own noise (stated, not checked)",
-    Design.ONE_RUN: "one run, in which an independent fair coin included each canary (stated)",
-    Design.CLUSTERED: f"clustered scores: {ONE_PER_CLUSTER} (stated, not checked)",
+    Design.INDEPENDENT: "independent runs, each with its own noise (stated, not tested)",
+    Design.ONE_RUN: "one run, in which an independent fair coin included each canary (stated, not tested)",
+    Design.CLUSTERED: f"clustered scores: {ONE_PER_CLUSTER} (stated, not tested)",
     Design.FIXED_SPLIT: "samples of one model whose members were not drawn by coins: no bound on epsilon follows",
 }
 _ALL_COUNT = "; all scores count with --one-run as well, if the coins of membership were fair"
-_SEVERAL_RUNS = "several runs, in each of which an independent fair coin included each canary (stated)"
+_SEVERAL_RUNS = "several runs, in each of which an independent fair coin included each canary (stated, not tested)"
 _LAYOUTS = "columns score and is_member, or member and nonmember"
 
 
@@ -188,7 +188,7 @@ def carry_out(target: str, given: Mapping[str, Any]) -> int:
         print_lines(*line.split("\n"))
     if given["html"] is not None:
         lines = [f"plan   {report.plan}", *report.lines(finding, gate, as_json=False)]
-        shown: dict[str, Any] = {"finding": finding, "attack": report.attack(), "lines": lines}
+        shown: dict[str, Any] = {"finding": finding, "attack": report.attack(), "lines": lines, "rests": report.design}
         tested = "the scores of this file, whatever made them" if scores else "this function itself, not a simulation"
         shown["stated_by"] = f"Stated by the options of this command{report.assumption}; tested: {tested}."
         write_page(given["html"], target, claim, gate, as_json=given["json"], **shown)

@@ -21,6 +21,7 @@ from ..claim import Claim
 from ..curve import GaussianCurve, epsilon_from_mu, mu_from_epsilon
 from ..evidence import CandidateScores, Design, Guesses, Setting
 from ..measurement import Measurement
+from ..power import planned_for
 from ..wording import plain
 from .joint_point import best_of
 from .one_run import epsilon_from_guesses, guess, one_run
@@ -145,12 +146,10 @@ def enough_canaries(claim: Claim, detected: float, *, alpha: float) -> str:
         found = best_of_guesses(claim, canaries, alpha=alpha).detectable
         return found is not None and found <= detected
 
-    place = bisect_left(numbers, True, key=enough)
+    place, found = bisect_left(numbers, True, key=enough), f"to find a true eps of {plain(detected)}"
     if place == len(numbers):
-        return (
-            f"even {_MOST_CANARIES:,} canaries of one run would not be enough to find a true eps of {plain(detected)}"
-        )
-    return f"about {numbers[place]:,} canaries of one run would be enough to find a true eps of {plain(detected)}"
+        return f"even {_MOST_CANARIES:,} canaries of one run would not be enough {found} {planned_for(claim.delta)}"
+    return f"about {numbers[place]:,} canaries of one run would be enough {found} {planned_for(claim.delta)}"
 
 
 def read_guesses(claim: Claim, guesses: Mapping[str, Guesses], *, alpha: float, witness: str) -> Measurement:

@@ -263,7 +263,7 @@ ACCURACY_SPENT_DESCRIPTION = (
     "Test accuracy of the global model after each round (mean over seeds) against the ε that the claim's own "
     "accountant gives for the rounds so far, with the noise of this defense. Within a panel, higher and further left "
     "is better; panels cannot be compared. Lower panels: the mean cross-entropy on the same data. A point before the "
-    "end of a line is not a claim of the defense: calibrated to stop there, it would have used other noise. Dashed "
+    "end of a line is not a claim of the defense: a defense that stops there would have used other noise. Dashed "
     "lines: final values without a defense. Red: controls, which break their claim on purpose."
 )
 _ACCURACY, _LOSS, _ACCURACY_SPENT_FOOT = 200.0, 130.0, 52.0

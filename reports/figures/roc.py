@@ -81,8 +81,8 @@ MEMBERSHIP_DESCRIPTION = (
     "grey. Hatched: the region that no attack reaches on average if a claim holds that covers this observer, unit, "
     "adjacency and number of rounds. Dashed: the trade-off curve that the claim states. Where no claim covers a "
     "panel, nothing is hatched and the heading states the reason. A line by itself refutes no claim, because its best "
-    "point is selected afterwards and the scores of one run share their noise. Shadow federations, each a target and "
-    "a reference for the others, give one line from all their scores."
+    "point is selected afterwards and the scores of one run share their noise. Shadow federations are attacked in "
+    "turn, each with the others as references, and all their scores are one line."
 )
 _MEMBERSHIP_HEIGHT, _AUDIT_HEIGHT, _FOOT = 226.0, 228.0, 52.0
 
@@ -178,10 +178,10 @@ AUDIT_TITLE = "ROC curves of the audits"
 AUDIT_DESCRIPTION = (
     "The line is the share of runs with the canary that score above a threshold (TPR) against the share of runs "
     "without it that do (FPR), on logarithmic axes down to one run in n. If the claim holds, no attack reaches the "
-    "hatched region; the dashed curve is the tighter limit that the defense states. The corner is the joint "
-    "confidence point at the threshold that was fixed before the test: the true rates lie above and to the left of "
-    "it, so a corner in the hatched region refutes the claim. The line by itself refutes no claim, because its best "
-    "point is selected afterwards."
+    "hatched region; the dashed curve is the tighter limit that the defense states. The corner bounds both rates at "
+    "the threshold that was fixed before the test: with the confidence of the run, the true rates lie above and to "
+    "the left of it, so a corner in the hatched region refutes the claim. The line by itself refutes no claim, "
+    "because its best point is selected afterwards."
 )
 
 _SCORES_DESCRIPTION = (

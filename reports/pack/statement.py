@@ -260,8 +260,15 @@ def provenance(folder: RunFolder) -> list[Block]:
 
 
 def claims_yaml(folder: RunFolder) -> str:
-    """Return the claims in the fields of a registry of deployments as YAML."""
+    """Return the claims in the fields of a registry of deployments as YAML, without those of controls (deliberately
+    broken defenses), and without the points of trade-off curves, which the pack holds in ``run/claims.json``.
+    """
     entries = json.loads(deployments([folder]))
+    entries["claims"] = [one for one in entries["claims"] if not one["control"]]
+    for one in entries["claims"]:
+        if curve := one["privacy_loss"]["curve"]:
+            points = {name: "see run/claims.json" for name, value in curve.items() if isinstance(value, list)}
+            one["privacy_loss"]["curve"] = curve | points
     text: str = yaml.safe_dump(entries, sort_keys=False, allow_unicode=True, width=110)
     return text
 

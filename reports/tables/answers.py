@@ -46,6 +46,8 @@ _PLAIN = {check: check.plain for check in CHECKS.values() if check.plain} | {
     "side channels": "other values that an adversary receives",
     "floating point": "the last digits of numbers",
     "weights": "the noise of single layers",
+    "clients": "some of the clients",
+    "samples of clients": "some records of the clients",
     "sampling": "how records and clients are drawn at random",
 }
 _TOLD_APART = "runs with the unit can be distinguished from runs without it more often than the claim allows"
@@ -94,7 +96,7 @@ _GUESSED = round(PEOPLE * FALSE_ALARMS)
 _TOO_FEW = re.compile(
     r"even without any error, (?P<absent>[\d,]+) \+ (?P<present>[\d,]+) trials would not refute the claim"
     r"(; (?P<best>with the best attack, )?about (?P<least>[\d,]+) counted runs per arm would be enough"
-    r"( to find a true eps of [\d.]+)?)?"
+    r"(?P<what> to find a true eps of [^;]*)?)?"
 )
 """The reason of an audit with too few runs, as ``audit.finding`` words it."""
 _UNITS = {
@@ -107,7 +109,7 @@ _UNITS = {
 }
 OWNER = {
     "REFUTED": "Do not rely on this claim.",
-    "NOT_REFUTED": "Say what was tested and what was not; no test proves that a claim holds.",
+    "NOT_REFUTED": "Report what was tested and what was not; no test proves that a claim holds.",
     "UNDERPOWERED": "Do not rely on this test: it decided nothing.",
 }
 """What the owner of a system should do, by the verdict on its claim."""
@@ -136,6 +138,11 @@ _CHECKED_OWNER = "Do not rely on this run: its runs missed a fault that was plan
 _MISSED = "Make more runs{}, until the audits refute the planted faults ({})."
 _WIDER = "To stop the attacks outside this claim, choose a defense whose claim covers {}."
 _CHANGE_FIRST = "The model is of no use: change the settings of the defense first."
+_TUNING = (
+    "this run does not record how its settings (clip, rounds, learning rate) were chosen, and its epsilon does not "
+    "count what trials on the same data reveal"
+)
+"""What stands beside a privacy notice, because a claim is about one run with given parameters."""
 _DECIDE = "Decide whether the attacks outside this claim matter: it does not protect against them."
 
 
@@ -302,6 +309,19 @@ class ClaimAnswer:
         return f"The model under this defense: {name} {value}{compared}.{useless}"
 
     @property
+    def _qualities(self) -> list[str]:
+        """The model's quality under the defense, overall and in its worst class, in words."""
+        own, _ = self.utility
+        names = () if own is None else (own.metric, f"class_{own.metric}_worst")
+        return [
+            f"{numerals.metric(one.metric).label.replace(', ', ' of the ')} "
+            f"{numerals.metric_value(one.metric, one.pooled.value)}"
+            for one in pooled_utility(self.folder)
+            if (one.federation, one.defense) == (self.row.federation, self.row.defense)
+            if one.metric in names and one.pooled
+        ]
+
+    @property
     def people(self) -> str:
         """A description of what the claim allows an attacker to learn about people."""
         limit = allowed_words(self.row.claim)
@@ -397,6 +417,8 @@ class ClaimAnswer:
             "not protected": left,
             "attacks outside the claim that succeeded": reached,
             "not looked at": list(unseen),
+            "quality of the model": self._qualities,
+            "tuning": [_TUNING],
         }
         said = "; ".join(f"{name}: {', '.join(items)}" for name, items in beside.items() if items)
         first = "" if _recorded(self.folder) else f"Of a simulation, and not yet of a system of your own. {_OWN}. "
@@ -524,7 +546,8 @@ def _undecided(row: ClaimRow) -> str:
     why = row.record.reason.partition("; evidence: ")[0] if row.record else ""
     said = "This test says nothing for or against the claim"
     if few := _TOO_FEW.fullmatch(why):
-        least = f"; {few['best'] or ''}about {few['least']} of each would be enough" if few["least"] else ""
+        enough = f"about {few['least']} of each would be enough{few['what'] or ''}"
+        least = f"; {few['best'] or ''}{enough}" if few["least"] else ""
         return (
             f"{said}: after {few['present']} runs with the unit and {few['absent']} without it, even an attack that "
             f"never errs would not show a violation{least}."
@@ -611,7 +634,10 @@ def allowed_by(claim: Claim) -> str:
     plainly = allowed_of_thousand(replace(claim, curve=None))
     if allowed_of_thousand(claim) == plainly:
         return "by ε and δ alone"
-    return f"by the claim's trade-off curve; ε and δ alone allow {plainly:,}"
+    rate = claim.parameters.get("rate", claim.parameters.get("sampling_rate"))
+    law = f"{claim.mechanism}{f' with rate {plain(rate)}' if isinstance(rate, int | float) else ''}"
+    differs = f"which at equal ε differs by mechanism and sampling, here {law}"
+    return f"by the claim's trade-off curve, {differs}; ε and δ alone allow {plainly:,}"
 
 
 def allowed_words(claim: Claim) -> str:

@@ -15,7 +15,7 @@ from ...audit.observer import Observer
 from ...audit.wording import plain
 from ...suites.results.record import Record
 from ..reading.claims import ClaimRow, adversaries, covered_elsewhere, same_subject
-from ..reading.pooling import Pooled
+from ..reading.pooling import Pooled, gathered
 from ..reading.run_folder import RunFolder
 from . import numerals
 from .answers import PEOPLE, SIGNS, ClaimAnswer, Recognised, allowed_by, allowed_of_thousand
@@ -215,6 +215,15 @@ def watchers_of(
         return "attacked" if str(observer) in attacked else "open"
 
     return [Watcher(name=_SEES[one.name][0], sees=_SEES[one.name][1], status=status(one)) for one in adversaries(claim)]
+
+
+def by_status(seen: Sequence[Watcher]) -> dict[str, str]:
+    """Return for each status, in the order of ``seen``, its adversaries with what they see, in one phrase."""
+    found = gathered((one.status, one) for one in seen)
+    named = {status: gathered((one.name, one.sees) for one in own) for status, own in found.items()}
+    return {
+        status: "; ".join(f"{name}: {', '.join(sees)}" for name, sees in own.items()) for status, own in named.items()
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,14 @@ from fedassay.audit.finding import (
 )
 from fedassay.audit.measurement import GAUSSIAN_MECHANISM, Kind
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, UPLOADS, Observer
-from fedassay.audit.power import enough_trials, gaussian_points, minimum_detectable_epsilon, power_at, trials_needed
+from fedassay.audit.power import (
+    enough_trials,
+    gaussian_points,
+    minimum_detectable_epsilon,
+    planned_for,
+    power_at,
+    trials_needed,
+)
 from fedassay.audit.threshold import FixedThreshold
 
 MU = mu_from_epsilon(4, 1e-5)
@@ -94,7 +101,7 @@ def test_underpowered_states_how_many_trials_it_would_take_and_that_many_do(clai
     needed = enough_trials(8.0, curve=None, epsilon=4.0, delta=1e-5, alpha=0.05)
     assert reason.endswith(
         f"would not refute the claim; with the best attack, about {needed:,} counted runs per arm would be enough "
-        "to find a true eps of 8"
+        f"to find a true eps of 8 {planned_for(1e-5)}"
     )
     # A Gaussian mechanism of epsilon 8 is refuted by 90 % of audits of this size at their best threshold.
     points = gaussian_points(mu_from_epsilon(8.0, 1e-5))
@@ -104,6 +111,18 @@ def test_underpowered_states_how_many_trials_it_would_take_and_that_many_do(clai
     assert power_at(plan.fpr, plan.fnr, n0=needed, n1=needed, **again) >= 0.9
     found = minimum_detectable_epsilon(n0=needed, n1=needed, fpr=plan.fpr, **again)
     assert found == pytest.approx(8.0, rel=5e-3)
+
+
+@pytest.mark.parametrize(("delta", "law", "needed"), [(0.0, "randomised response", 206), (1e-5, "Gaussian", 41_283)])
+def test_the_runs_that_would_do_name_the_mechanism_for_which_they_do(claim_of, measurement_of, delta, law, needed):
+    """Without a name, 206 and 41,283 runs for claims that differ in delta alone contradict each other."""
+    few = measurement_of(n0=100, n1=100, epsilon_low=0.5, detectable=40.0, delta=delta)
+    reason = judge(claim_of(delta=delta), few).reason
+    assert f"{needed:,} counted runs" in reason
+    assert law in reason
+    # e^-8 / (1 + e^-8) are the errors of randomised response; 206 runs find it at delta 1e-5 as well.
+    rate = 1 / (1 + np.exp(8.0))
+    assert power_at(rate, rate, n0=206, n1=206, alpha=0.05, delta=delta, curve=None, epsilon=4.0) > 0.9
 
 
 def test_evidence_of_a_stronger_observer_is_out_of_scope(claim_of, measurement_of, setting_of):
@@ -336,7 +355,8 @@ def test_a_weak_test_says_how_many_runs_would_do_or_that_none_are_known(claim_of
     few = measurement_of(n0=1000, n1=1000, epsilon_low=0.5, detectable=40.0)
     assert judge(claim_of(), few).reason == (
         "weak test: the minimum detectable epsilon of the runs, 40, is more than 8 (the larger of 2 eps and eps + 1); "
-        "with the best attack, about 41,283 counted runs per arm would be enough to find a true eps of 8"
+        "with the best attack, about 41,283 counted runs per arm would be enough to find a true eps of 8 "
+        f"{planned_for(1e-5)}"
     )
     many = measurement_of(n0=50_000, n1=50_000, epsilon_low=0.5, detectable=40.0)
     assert judge(claim_of(), many).reason.endswith(

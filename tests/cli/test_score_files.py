@@ -344,6 +344,9 @@ def test_a_page_of_few_scores_names_what_was_assumed_and_how_many_scores_or_cana
     assert int(counted[1].replace(",", "")) < 0.8 * int(needed[1].replace(",", ""))
     canaries = page(*CLAIM, "--one-run", "--higher-is-member")
     assert ("Audit again with about 20,000 canaries" in canaries, "--trials" in canaries) == (True, False)
+    # What the verdict rests on stands where the verdict stands.
+    bands = [one.partition('<div class="band')[2].partition("</div>")[0] for one in (stated, canaries)]
+    assert [("independent runs" in band, "fair coin" in band) for band in bands] == [(True, False), (False, True)]
 
 
 def test_scores_without_a_claim_have_an_auc_a_curve_and_no_ok(say, tmp_path):

@@ -5,13 +5,17 @@ import re
 from dataclasses import replace
 from datetime import datetime
 
+import numpy as np
 import pytest
+import yaml
 from fedassay.audit.claim import Adjacency, Unit
+from fedassay.audit.curve import ProfileCurve
 from fedassay.audit.observer import UPLOADS
 from fedassay.reports.pack.crosswalk import EDPB, ISO, NIST, bound_phrase, crosswalk
 from fedassay.reports.pack.document import EMPTY, Heading, Points, Signature, markdown_of, pdf_of
 from fedassay.reports.pack.statement import (
     LIMITS,
+    claims_yaml,
     maximum_risk,
     residual_risks,
     statement,
@@ -104,6 +108,8 @@ def test_a_sentence_for_a_privacy_notice_stands_only_where_no_violation_was_foun
     run_maker.verdict_row(claim, defense="fine", attack="canary", verdict="NOT_REFUTED", not_looked_at=["text: none"])
     claim = run_maker.sign("broken", make_claim(epsilon=3.0))
     run_maker.verdict_row(claim, defense="broken", attack="canary", verdict="REFUTED", value=9.0)
+    run_maker.accuracy_row(defense="fine", value=0.75, n=100)
+    run_maker.accuracy_row(defense="fine", value=0.125, n=10, metric="class_accuracy_worst")
     run_maker.gate = {"verdict_line": "a line", "exit_code": 10}
     run_maker.manifest["planned_cells"] = len({line["cell_id"] for line in run_maker.lines})
     folder = run_maker.write()
@@ -117,9 +123,24 @@ def test_a_sentence_for_a_privacy_notice_stands_only_where_no_violation_was_foun
         "simulation",
     ):
         assert part in said["fine"]
-    for beside in ("trusted: the server", "several clients at once", "not looked at: text", "fedassay audit mine.py"):
+    for beside in ("trusted: the server", "several clients at once", "not looked at: text", "fedassay audit mine.py",
+        "accuracy 0.750", "worst class 0.125", "tuning",
+    ):  # fmt: skip
         assert beside in said["fine"]
     assert said["fine"] in statement(folder)
+
+
+def test_the_claims_in_a_pack_are_those_of_no_control_without_the_points_of_curves(run_maker, make_claim):
+    curve = ProfileCurve(tuple(np.linspace(0, 8, 107)), (0.1,) * 107, (0.1,) * 107)
+    for name in ("fine", "control"):
+        run_maker.sign(name, replace(make_claim(), curve=curve), control=name == "control")
+    folder = run_maker.write()
+    text = claims_yaml(folder)
+    (entry,) = yaml.safe_load(text)["claims"]
+    assert entry["defense"] == "fine"
+    assert entry["privacy_loss"]["curve"]["family"] == "profile"
+    assert len(text.splitlines()) < 100
+    assert folder.claims[0].claim.curve == curve
 
 
 def test_the_maximum_risk_is_that_of_claims_and_audits(quick_folder):

@@ -55,6 +55,9 @@ def test_what_a_claim_allows_of_a_thousand_people(epsilon, delta, curve, found):
     # Each number names what it follows from, and what epsilon and delta allow where that is more.
     alone = {93: "ε and δ alone allow 546"}.get(found, "by ε and δ alone")
     assert alone in allowed_by(stated)
+    # Another mechanism or another rate of sampling with this epsilon allows another number.
+    sampled = [allowed_by(replace(stated, parameters={"rate": rate})) for rate in (0.5, 1)]
+    assert (stated.mechanism in sampled[0]) == (sampled[0] != sampled[1]) == (found == 93)
     drawn = first_screen.people(first_screen.Tested(claim=stated, verdict="NOT_REFUTED"))
     assert allowed_by(stated) in drawn.words[-1][1]
     assert allowed_by(stated) in allowed_words(stated)
@@ -442,7 +445,7 @@ def test_rebuilt_images_are_counted_and_none_is_no_success(one_claim, run_maker,
             "about 1,400 counted runs per arm would be enough "
             "to find a true eps of 8",
             "after 12 runs with the unit and 10 without it, even an attack that never errs would not show a violation; "
-            "about 1,400 of each would be enough.",
+            "about 1,400 of each would be enough to find a true eps of 8.",
         ),
         ("even without any error, 5 + 5 trials would not refute the claim; evidence: x", "would not show a violation."),
         ("the canary did not arrive; evidence: x", "nothing for or against the claim: the canary did not arrive."),

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,9 @@ from fedassay.reports.tables.first_screen import (
     LABELS,
     WIDTH,
     ValueBar,
+    Watcher,
     band,
+    by_status,
     interval_words,
     people,
     reached,
@@ -81,6 +84,27 @@ def test_each_of_several_claims_is_linked_below_the_band_and_a_single_one_is_not
     assert all(page.count(f'id="{place}"') == 1 for place in places)
     assert all(f"{one.defense}: {one.found}" in listed for one in answers(quick_folder))
     assert '<ul class="verdicts"' not in html(answer().folder)
+
+
+def test_what_each_claim_shows_before_its_fold_answers_what_was_found_who_sees_what_and_what_is_next(quick_folder):
+    """A narrow screen shows no more of a card than this."""
+    cards = re.findall(r"<article.*?</article>", html(quick_folder), re.DOTALL)
+    for one, card in zip(answers(quick_folder), cards, strict=True):
+        head, fold, rest = card.partition('<details class="rest">')
+        said = unescape(head)
+        assert fold
+        assert one.engineer in unescape(rest)
+        assert one.found in said
+        assert one.owner in said
+        assert all(LABELS[seen.status] in said and seen.sees in said for seen in watchers(one))
+
+
+def test_adversaries_of_one_status_share_a_line_in_their_order():
+    seen = [
+        Watcher(name=name, sees=sees, status=status)
+        for name, sees, status in (("a", "x", "covered"), ("b", "y", "open"), ("b", "z", "open"), ("a", "w", "open"))
+    ]
+    assert by_status(seen) == {"covered": "a: x", "open": "b: y, z; a: w"}
 
 
 def test_what_lies_far_beyond_the_claim_stands_at_the_end_and_what_is_not_known_nowhere(answer):
