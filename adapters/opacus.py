@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..audit.claim import Adjacency, Unit
 from ..checks.training_record import Plant, TrainingRecord
+from ..checks.watched_state import mixing_layers
 from ..defenses.accounting.gaussian import LEAST_NOISE
 from ..fl.layout import Layout
 from ..fl.streams import seeded
@@ -250,6 +251,7 @@ class Training(TrainingOnData):
             rates=tuple(run.rates),
             drawn=tuple(run.drawn),
             held=tuple(run.models),
+            mixing=mixing_layers(run.parts.model),
             remarks=_remarks(run),
         )
 

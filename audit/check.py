@@ -851,8 +851,8 @@ UPDATES = Check(
 MOVED = Check(
     "state without noise",
     hook=("model",),
-    cause="the data change a parameter or buffer without noise, for example by batch statistics",
-    mend="replace batch normalisation, and exclude or freeze parameters outside the optimizer",
+    cause="the data change a parameter or buffer outside of the noised sums",
+    mend="let noised sums alone change what is trained, kept or chosen",
 )
 NEIGHBOUR = Check(
     "sums on neighbouring data",
