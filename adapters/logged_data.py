@@ -1,6 +1,7 @@
 """A data set that logs which of its records were read; its last indices may stand for units that an audit adds.
 
-Where the workers of a loader read the records, a batch sampler remembers the batches that it handed out.
+Where the workers of a loader read the records, a batch sampler remembers the batches that it handed out. Where a loader
+reads from another data set of as many records, such as one made of ``data[:]``, its indices are logged.
 """
 
 from collections import Counter, deque
@@ -11,13 +12,19 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 from ..fl.streams import global_states
 from .unwatchable import WrongUse
 
 _REMEMBERED = 4
 """Contents of records that are remembered, in numbers of records."""
+UNREAD = (
+    "the loader's records are not known as those of the data that build received: in build, write "
+    "DataLoader(Subset(data, kept), ...) for a part of the data, and for changed records a data set of as many, or one "
+    "whose __getitem__(self, index) returns change(data[index])"
+)
+"""Why lots are not known, and what to write."""
 
 
 class LoggedData(Dataset[Any]):
@@ -60,8 +67,10 @@ class LoggedData(Dataset[Any]):
         self._states = 0
         self._read: list[_Read] = []
         self._known: dict[int, int | None] = {}
-        self._handed: Tensor | None = None
+        self._handed: tuple[range, Tensor] | None = None
         self._batches: LoggedBatches | None = None
+        self._by_place = self._elsewhere = False
+        self._given: dict[int, int | None] = {}
 
     def __len__(self) -> int:
         return len(self._data) if self._places is None else len(self._places)
@@ -77,6 +86,17 @@ class LoggedData(Dataset[Any]):
         place = 0 if number in self.units else number if self._places is None else self._places[number]
         found = self._data[place]
         found = _stretched(found, self._factor) if number in self._stretched else found
+        self._log(number, found)
+        return found
+
+    def log_of_other(self, place: int, found: Any) -> None:
+        """Log a record of another data set of as many records, by its numbers, or else by its place there."""
+        self._learn()
+        own = self._given.get(next(_leaves(found), 0))
+        self._by_place, self._elsewhere = self._by_place or own is None, self._elsewhere or own not in (None, place)
+        self._log(place if own is None else own, found)
+
+    def _log(self, number: int, found: Any) -> None:
         leaves = list(_leaves(found))
         read = _Read(number=number, key=leaves[0] if leaves else 0, whole=hash(tuple(leaves)))
         self._read.append(read)
@@ -84,16 +104,32 @@ class LoggedData(Dataset[Any]):
         if len(self._known) > _REMEMBERED * len(self):  # Records that change with each reading.
             self._known.clear()
         self._known[read.key] = number if self._known.get(read.key, number) == number else None
-        return found
 
     def _several(self, index: slice) -> Any:
         numbers = range(len(self))[index]
         self._read += [_Read(number=one, key=0, whole=0) for one in numbers]
         self.reads.update(numbers)
-        if self._places is None and not self._planted:
-            return self._data[index]
-        held = [0 if one in self.units else one if self._places is None else self._places[one] for one in numbers]
-        return [self._data[one] for one in held] if isinstance(self._data, list | tuple) else self._data[held]
+        if self._places is None and not self._stretched:
+            found = self._data[index]
+        else:
+            held = list(numbers) if self._places is None else self._places[index]
+            found = [self._data[one] for one in held] if isinstance(self._data, list | tuple) else self._data[held]
+            far = [place for place, number in enumerate(numbers) if number in self._stretched]
+            found = _stretched_rows(found, far, self._factor)
+        first = found[0] if isinstance(found, tuple) and found else found
+        if isinstance(first, Tensor) and len(first) == len(numbers):
+            self._handed = numbers, first
+        return found
+
+    @property
+    def placed(self) -> bool:
+        """Whether records of another data set were taken for those at their places, which other runs can show."""
+        return self._by_place
+
+    @property
+    def misplaced(self) -> bool:
+        """Whether such records are known to be at other places."""
+        return self._by_place and self._elsewhere
 
     @property
     def states(self) -> int:
@@ -121,7 +157,7 @@ class LoggedData(Dataset[Any]):
         found = getattr(self._data, name)
         found = found if self._places is None else self._placed(found)
         if name == "tensors" and found and isinstance(found[0], Tensor):
-            self._handed = found[0]
+            self._handed = range(len(self)), found[0]
         return found
 
     def _placed(self, value: Any) -> Any:
@@ -146,11 +182,16 @@ class LoggedData(Dataset[Any]):
         return type(value)(self._placed(one) for one in value)
 
     def follow(self, loader: Any) -> None:
-        """Take the indices from the batch sampler of a loader whose worker processes read these records."""
+        """Log the indices that a loader reads: of its batch sampler where worker processes read these records, and
+        those of its own data set where this has as many.
+        """
+        # Loaders forbid both assignments, because other attributes depend on these; those of this one stay.
         if loader.num_workers and loader.dataset is self and loader.batch_sampler is not None:
             self._batches = LoggedBatches(loader.batch_sampler)
-            # Loaders forbid the assignment, because other attributes depend on it; those of this one stay.
             vars(loader)["batch_sampler"] = self._batches
+        elif not loader.num_workers and not isinstance(loader.dataset, LoggedData | _Other | IterableDataset):
+            as_many = len(loader.dataset) == len(self)
+            vars(loader)["dataset"] = _Other(loader.dataset, self) if as_many else loader.dataset
 
     @property
     def ahead(self) -> bool:
@@ -181,12 +222,8 @@ class LoggedData(Dataset[Any]):
         Of a batch in the order of reading, the last records that were read. Where workers read the records: only None.
         """
         keys = [hash_of(row) for row in batch.detach().cpu()]
-        if self._handed is not None and not self.reads:
-            # Another data set may be made of the tensors, whose records are never read here.
-            for number, row in enumerate(self._handed):
-                key = hash_of(row)
-                self._known[key] = None if key in self._known else number
-            self._handed = None
+        if any(key not in self._known for key in keys):
+            self._learn()
         if keys and [one.key for one in self._read[-len(keys) :]] == keys:
             return list(self.last(len(keys)) or ())
         places: dict[int, list[int]] = {}
@@ -205,10 +242,40 @@ class LoggedData(Dataset[Any]):
             self._read = [one for place, one in enumerate(self._read) if place not in used]
         return found
 
+    def _learn(self) -> None:
+        """Know records that were handed out together: another data set may be made of them, and is read instead."""
+        for number, row in zip(*self._handed, strict=True) if self._handed else ():
+            key = hash_of(row)
+            self._given[key] = number if self._given.get(key, number) == number else None
+        self._known |= self._given if self._handed else {}
+        self._handed = None
+
     @property
     def unread(self) -> int:
         """The number of records that were read and not yet returned by ``last``; 0 if workers read ahead."""
         return 0 if self.ahead else len(self._read)
+
+
+class _Other(Dataset[Any]):
+    """A loader's own data set, of as many records as ``log``, which logs records that are not read from it."""
+
+    def __init__(self, held: Any, log: LoggedData) -> None:
+        self._held, self._logged = held, log
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __getitem__(self, index: Any) -> Any:
+        before = self._logged.unread
+        found = self._held[index]
+        if self._logged.unread == before and not isinstance(index, slice):
+            self._logged.log_of_other(int(index) % len(self), found)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._held, name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,6 +330,19 @@ def _stretched(value: Any, factor: float) -> Any:
     if isinstance(value, Mapping):
         return {name: _stretched(one, factor) for name, one in value.items()}
     return type(value)(_stretched(one, factor) for one in value) if type(value) in (list, tuple) else value
+
+
+def _stretched_rows(value: Any, rows: list[int], factor: float) -> Any:
+    """Records in a list, or in arrays that hold one row of each, of which some are stretched."""
+    if isinstance(value, list):
+        return [_stretched(one, factor) if place in rows else one for place, one in enumerate(value)]
+    if isinstance(value, Tensor | np.ndarray):
+        found = value.clone() if isinstance(value, Tensor) else value.copy()
+        found[rows] = _stretched(found[rows], factor)
+        return found
+    if isinstance(value, Mapping):
+        return {name: _stretched_rows(one, rows, factor) for name, one in value.items()}
+    return tuple(_stretched_rows(one, rows, factor) for one in value) if isinstance(value, tuple) else value
 
 
 class LoggedBatches:

@@ -18,7 +18,7 @@ from ..audit.arrays import FloatArray
 from ..audit.supplied.given import check_whole
 from ..checks.training_record import AccountantHistory, Movement, Release, TrainingRecord
 from ..checks.watched_run import Watched, watched
-from ..checks.watched_state import StateWatch, divided_by_sizes
+from ..checks.watched_state import StateWatch, divided_by_sizes, mixing_layers
 from ..checks.watched_sums import contributions, undetermined_rule
 from ..fl.fields import check_positive
 from ..fl.layout import Layout
@@ -311,6 +311,7 @@ class LoopWatch:
             moved=moved,
             steps=self._updates,
             factors=factors,
+            mixing=() if self._state is None else mixing_layers(self._state.model),
             remarks=remarks,
         )
 

@@ -40,7 +40,7 @@ from ..checks.watched_state import differing, first_difference
 from ..defenses.accounting.stated_laws import claim_from_accountant, reported_claim
 from ..defenses.defense import check_delta
 from ..fl.laws import GaussianLaw
-from .logged_data import LoggedData, whole_numbers
+from .logged_data import UNREAD, LoggedData, whole_numbers
 from .runner import is_replayable
 from .unwatchable import WrongUse
 
@@ -93,6 +93,7 @@ class Played:
         adaptive: whether the clip norm is moved by a noised count.
         printed: the epsilon that the accountant prints, where it was asked for.
         returned: further numbers that the function which trains returned, see ``returned_numbers``.
+        placed: whether records of a data set that was made of the data are taken for those at their places.
     """
 
     record: TrainingRecord
@@ -102,6 +103,13 @@ class Played:
     adaptive: bool = False
     printed: float | None = None
     returned: Mapping[str, Tensor] = field(default_factory=dict)
+    placed: bool = False
+
+
+def without_names(record: TrainingRecord) -> TrainingRecord:
+    """Return a record in which it is not known which records the lots hold."""
+    releases = tuple(replace(one, ids=None) for one in record.releases)
+    return replace(record, releases=releases, remarks={**record.remarks, "lots": UNREAD})
 
 
 def returned_numbers(found: object, name: str = "returned") -> dict[str, Tensor]:
@@ -192,6 +200,7 @@ class TrainingOnData(ABC):
         self._limit = _PATIENCE * (time.process_time() - began) + 2
         recording = first.record
         if not again or not recording.releases:
+            recording = without_names(recording) if first.placed else recording
             return self._of_replaced(watched(recording), recording)
         seeded = self._seeded_by_itself(recording, seed)
         if reason := _ALONE if len(self._data) == 1 else self._why_not_forced(first, seed):
@@ -200,6 +209,9 @@ class TrainingOnData(ABC):
             skipped = [one.skipped(f"the training {reason}") for one in (NEIGHBOUR, SIZE)]
             return replace(found, results=(*found.results, *skipped))
         sums, size, named = self._on_neighbours(first, seed)
+        if first.placed and (not named or sums.passed is None):  # No run showed that records are at their places.
+            recording = without_names(recording)
+            first = replace(first, record=recording)
         following = set[str]()
         moved = self._explained(first, seed, following)
         if not named:  # Then it is not known which records are in no lot, and may be public.

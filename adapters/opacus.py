@@ -11,21 +11,17 @@ from torch import Tensor
 
 from ..audit.claim import Adjacency, Unit
 from ..checks.training_record import Plant, TrainingRecord
+from ..checks.watched_state import mixing_layers
 from ..defenses.accounting.gaussian import LEAST_NOISE
 from ..fl.layout import Layout
 from ..fl.streams import seeded
-from .logged_data import LoggedData
+from .logged_data import UNREAD, LoggedData
 from .many_units import ManyUnits
-from .neighbours import LONG, Played, TrainingOnData, ended, returned_numbers
+from .neighbours import LONG, Played, TrainingOnData, ended, returned_numbers, without_names
 from .opacus_hooks import OpacusParts, modules_of, parts_of
 from .opacus_run import OpacusRun
 from .play_back import PlayBack, Step
 from .unwatchable import Unwatchable, check_call, takes
-
-_UNREAD = (
-    "the training did not read records from the data that build received: let the loader's data set read data[index], "
-    "and change records there"
-)
 
 
 class Training(TrainingOnData):
@@ -168,6 +164,7 @@ class Training(TrainingOnData):
                 reads=data.reads,
                 returned=returned_numbers(returned),
                 adaptive=parts.adaptive,
+                placed=data.placed,
             )
 
     def _with_and_without(self, seed: int, forced: Sequence[Tensor]) -> tuple[TrainingRecord, TrainingRecord]:
@@ -237,7 +234,7 @@ class Training(TrainingOnData):
                 "client as a separate training"
             )
         moved = run.end() if ended else tuple(one for hooks in run.hooks for one in hooks.loose)
-        return TrainingRecord(
+        found = TrainingRecord(
             layout=run.parts.layout,
             releases=tuple(run.releases),
             ledger=run.ledger,
@@ -250,8 +247,10 @@ class Training(TrainingOnData):
             rates=tuple(run.rates),
             drawn=tuple(run.drawn),
             held=tuple(run.models),
+            mixing=mixing_layers(run.parts.model),
             remarks=_remarks(run),
         )
+        return without_names(found) if run.data.misplaced else found
 
 
 def _check_plant(parts: OpacusParts, *, own_vectors: bool) -> None:
@@ -269,7 +268,7 @@ def _remarks(run: OpacusRun) -> dict[str, str]:
         found["ledger"] = "build returns neither a PrivacyEngine nor an accountant"
     if any(one.ids is None for one in run.releases):
         late = "it was not seen which records a data loader with worker processes put into its lots"
-        found["lots"] = late if run.data.ahead else _UNREAD
+        found["lots"] = late if run.data.ahead else UNREAD
     if parts.ghost and any(one.expected is None for one in run.releases):
         found["rows"] = (
             "ghost clipping computes no per-sample gradients, and the loss function of make_private was not used"

@@ -799,7 +799,7 @@ SIZES = Check(
     "sizes of lots",
     LOTTERY,
     hook=("data loader",),
-    cause="lots have a fixed size, or sizes that Poisson sampling does not give",
+    cause="lots have a fixed size, and are not drawn by Poisson sampling",
     mend="use Poisson sampling, as Opacus' `DPDataLoader` does, or account for the sampling that is used",
     seen="the sizes of lots differ by {}",
 )
@@ -813,9 +813,9 @@ OVERLAP = Check(
 BLOCKS = Check(
     "neighbouring records",
     hook=("data loader",),
-    cause="records with adjacent indices are sampled together",
-    mend="sample each record independently",
-    seen="records with adjacent indices are sampled together in {}",
+    cause="two records are drawn by one coin, as those of one group or file",
+    mend="draw each record by a coin of its own",
+    seen="two records are sampled together in {}",
 )
 STEPS = Check(
     "steps accounted",
@@ -851,8 +851,8 @@ UPDATES = Check(
 MOVED = Check(
     "state without noise",
     hook=("model",),
-    cause="the data change a parameter or buffer without noise, for example by batch statistics",
-    mend="replace batch normalisation, and exclude or freeze parameters outside the optimizer",
+    cause="the data change a parameter or buffer outside of the noised sums",
+    mend="let noised sums alone change what is trained, kept or chosen",
 )
 NEIGHBOUR = Check(
     "sums on neighbouring data",

@@ -19,6 +19,7 @@ from ..audit.arrays import FloatArray
 from ..audit.check import CLIPPED, NEIGHBOUR, SIZE, CheckResult
 from ..audit.claim import Adjacency
 from ..audit.finite import SIZES_SHOW
+from ..audit.wording import listed
 from .training_record import Release, TrainingRecord
 
 _SLACK, _SAME = 1e-3, 1e-6
@@ -44,9 +45,10 @@ _WEIGHTED: dict[str, Any] = {
 _MIXED: dict[str, Any] = {
     "cause": "a record changes the gradients of others only in lots that contain it, as where a layer, the loss or "
     "the preparation of a batch mixes the records of a lot",
-    "mend": "replace such a layer, as BatchNorm by GroupNorm, and compute each loss from one record alone",
+    "mend": "compute each input, output and loss from one record alone, without means, ranks or pairs of a lot",
     "hook": ("loss or model",),
 }
+_NORMED: dict[str, Any] = {"mend": "replace it by a layer of each record alone, such as GroupNorm", "hook": ("model",)}
 _EITHER: dict[str, Any] = {
     "cause": "a record changes the gradients of others, by a layer or loss that mixes the records of a lot, or by "
     "numbers that were computed from all records, such as class weights",
@@ -99,7 +101,7 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
         pairs = _alike(control, other.record)[:steps]
         if len(pairs) < steps and (found := _others_enter(control, other, step=len(pairs))) is not None:
             return found
-        if (found := _others_move(pairs, other.replaced)) is not None:
+        if (found := _others_move(pairs, other.replaced, control.mixing)) is not None:
             if found.passed is False:
                 return found
             before.append(found)
@@ -142,9 +144,9 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
     return NEIGHBOUR.passes(words, worst, _REPLACED, unit="clip norms")
 
 
-def _others_move(pairs: Sequence[tuple[Release, Release]], replaced: int) -> CheckResult | None:
-    """Return a failed result if further gradients change than that of the replaced record, with the cause that inputs
-    and lots show. Return a skipped result if this is so before they are clipped only. Otherwise return None.
+def _others_move(pairs: Sequence[tuple[Release, Release]], replaced: int, mixing: Sequence[str]) -> CheckResult | None:
+    """Return a failed result if further gradients change than that of the replaced record, with the cause that inputs,
+    lots and layers show. Return a skipped result if this is so before they are clipped only. Otherwise return None.
     """
     for clipped in (True, False):
         known = [(pair, places) for pair in pairs if (places := _changed(*pair, clipped=clipped)) is not None]
@@ -158,9 +160,12 @@ def _others_move(pairs: Sequence[tuple[Release, Release]], replaced: int) -> Che
             f"{most} of {one.rows} gradients of the lot change where one record is replaced (record {replaced}, step "
             f"{one.step})"
         )
+        why = _cause(found, known, replaced)
+        if mixing and why in (_MIXED, _EITHER):
+            why = _NORMED | {"cause": f"{listed(mixing)} computes with all records of a lot"}
         if not clipped:
-            return NEIGHBOUR.skipped(f"{words} {UNEQUAL}: {_cause(found, known, replaced)['cause']}")
-        return NEIGHBOUR.failed(words, **_cause(found, known, replaced))
+            return NEIGHBOUR.skipped(f"{words} {UNEQUAL}: {why['cause']}")
+        return NEIGHBOUR.failed(words, **why)
     return None
 
 

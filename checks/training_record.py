@@ -202,6 +202,7 @@ class TrainingRecord:
         rates: learning rates of each update; empty where they were not seen.
         drawn, held: hashes of the states of the global generators, and of the model's numbers, at each release; empty
             where they were not seen.
+        mixing: layers of the model that compute with all records of a batch.
         remarks: what could not be seen, and why, by the name of the check.
     """
 
@@ -222,6 +223,7 @@ class TrainingRecord:
     rates: tuple[tuple[float, ...], ...] = ()
     drawn: tuple[int, ...] = ()
     held: tuple[int, ...] = ()
+    mixing: tuple[str, ...] = ()
     remarks: Annotated[
         Mapping[str, str], _must_be("a mapping", lambda value: isinstance(value, Mapping), none=False)
     ] = field(default_factory=dict)

@@ -2,19 +2,21 @@
 compares the accountant's history with the observed releases: their number, noise and epsilon.
 
 Under Poisson sampling every record is in every lot independently, with the accounted rate. All levels are exact or
-bounds: of the number of records, of pairs of equal records in two lots, and of neighbouring records in one lot.
+bounds: of the number of records, of the records that are in many lots, of pairs of equal records in two lots, and of
+two records in one lot. A check is skipped where another one has named the cause of what it would see.
 
 Lots that hold fewer records than accounted are no fault: some records may come less often, or never. What such lots
 show is then compared with the least that independent draws at any rates up to the accounted one allow.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from scipy.special import betaincinv, gammaln, xlog1py, xlogy
-from scipy.stats import binom
+from scipy.stats import binom, hypergeom
 
 from ..audit.arrays import FloatArray
 from ..audit.check import ACCOUNTED, BLOCKS, LOTS, MULTIPLIER, OVERLAP, RATE, SIZES, STEPS, UPDATES, Check, CheckResult
@@ -34,6 +36,15 @@ _COMPARED = 2**33
 """Pairs of records, times lots, that are compared at most."""
 _SELDOM = 1e-3
 """Probability of so few records at the accounted rate below which records count as drawn less often."""
+_ERROR = 1e-13
+"""Rounding of the probabilities of numbers of pairs."""
+_APART = 6.0
+"""Standard deviations from which on neighbours are not together by coins of their own."""
+_NEW_LOTS = "draw a new lot for each step"
+_ONE_RATE = "draw each record with the accounted rate, or account for the largest rate of a record"
+_CARRIED = "records of one lot come again in the next one"
+_OFTEN = "records are drawn with unequal rates, and some of them more often than accounted"
+_WINDOWS = "records with adjacent indices are drawn together, as in a window of the data"
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +104,25 @@ def lot_checks(recording: TrainingRecord) -> list[CheckResult]:
     if once.passed is False:
         # A rate of several draws for one step shows in every other test, as the same fault.
         return [once, *(name.skipped("some records come twice in one lot") for name in names[1:])]
-    return [once, _rate(lots), _sizes(lots), _overlap(lots), _blocks(lots)]
+    return [once, *_drawn(lots)]
+
+
+def _drawn(lots: Lots) -> list[CheckResult]:
+    """Compare lots with Poisson sampling, first by what shows in later comparisons too."""
+    if (rate := _rate(lots)).passed is False:
+        words = "records are drawn too often, which shows here too"
+        return [rate, *(name.skipped(words) for name in (SIZES, OVERLAP, BLOCKS))]
+    if (again := _used_again(lots)) is not None:
+        lots = replace(lots, ids=tuple(dict.fromkeys(tuple(sorted(set(lot))) for lot in lots.ids)))
+    sizes, blocks = _sizes(lots), _blocks(lots)
+    if blocks.passed is False:
+        return [rate, sizes, again or OVERLAP.skipped("records are drawn together, which shows here too"), blocks]
+    unequal, overlap = _unequal(lots), again or _overlap(lots)
+    if unequal is not None and overlap.cause == _CARRIED:
+        unequal = None
+    if unequal is not None and overlap.cause == _OFTEN:
+        overlap = OVERLAP.skipped("some records are drawn too often, which shows here too")
+    return [unequal or rate, sizes, overlap, blocks]
 
 
 def left_out(recording: TrainingRecord, reads: int) -> str:
@@ -141,12 +170,35 @@ def _once(recording: TrainingRecord) -> CheckResult:
 def _rate(lots: Lots) -> CheckResult:
     """Check that records are not drawn more often than accounted."""
     trials, drawn = lots.population * len(lots.ids), int(lots.sizes.sum())
-    allowed = float(binom.isf(WATCHED.level("watched run"), trials, lots.rate)) / trials
+    allowed = float(binom.isf(WATCHED.level("watched run", 2), trials, lots.rate)) / trials
     witness = (
         f"mean share of {lots.population} records in {len(lots.ids)} lots; the accounted sampling rate is "
         f"{lots.rate:.4g}"
     )
     return RATE.at_most(drawn / trials, allowed, unit="probability", witness=witness)
+
+
+def _unequal(lots: Lots) -> CheckResult | None:
+    """The failed check of how many records are in so many lots, or more; None if each number is one of draws at the
+    accounted rate, or below it: of records that are drawn by coins of their own, it is binomial at most.
+    """
+    steps, n, rate = len(lots.ids), lots.population, lots.rate
+    # Not of usual numbers, which records of a shuffled loader have more often.
+    least = np.arange(1 + int(steps * rate + math.sqrt(steps * rate * (1 - rate))), steps + 1)
+    if not len(least):
+        return None
+    counts = np.cumsum(np.bincount(lots.times().astype(int), minlength=steps + 1)[::-1])[::-1][least]
+    chance = binom.sf(least - 1, steps, rate)
+    tails = binom.sf(counts - 1, n, chance)
+    level, most = WATCHED.level("watched run", 2 * steps), int(tails.argmin())
+    if tails[most] >= level:
+        return None
+    share = f"in {least[most]} of {steps} lots or more"
+    words = (
+        f"{counts[most]} of {n} records, such as record {int(lots.times().argmax())}, are {share}; at the accounted "
+        f"rate {rate:.4g} at most {binom.isf(level, n, chance[most]):g} are"
+    )
+    return RATE.failed(words, cause=_OFTEN, mend=_ONE_RATE)
 
 
 def _sizes(lots: Lots) -> CheckResult:
@@ -169,12 +221,15 @@ def _sizes(lots: Lots) -> CheckResult:
         return SIZES.at_least(float(sizes.std()), deviation, unit="records", witness=words)
     above = binom.sf(sizes - 1, n, rate)
     tails = 2 * (above if seldom else np.minimum(binom.cdf(sizes, n, rate), above))
-    worst = int(np.argmin(tails))
-    passed = bool(tails[worst] >= WATCHED.level("watched run", 2 * len(sizes)))
+    worst, level = int(np.argmin(tails)), WATCHED.level("watched run", 2 * len(sizes))
     words = (
-        f"of {n} records in the lot of step {worst}, the most unusual of {len(sizes)} lots at sampling rate {rate:.4g}"
+        f"{sizes[worst]:g} of {n} records in the lot of step {worst}, the most unusual of {len(sizes)} lots at "
+        f"sampling rate {rate:.4g}"
     )
-    return CheckResult(name=SIZES, passed=passed, witness=f"{sizes[worst]:g} {words}")
+    if tails[worst] >= level:
+        return SIZES.passes(words)
+    limit = f"{0 if seldom else binom.ppf(level / 2, n, rate):g} to {binom.isf(level / 2, n, rate):g} records allowed"
+    return SIZES.failed(f"{words}; {limit}", cause="lots have sizes that Poisson sampling does not give")
 
 
 def _log_sum(terms: FloatArray) -> float:
@@ -182,28 +237,44 @@ def _log_sum(terms: FloatArray) -> float:
     return float(top + np.log(np.exp(terms - top).sum()))
 
 
+def _used_again(lots: Lots) -> CheckResult | None:
+    """The failed check of two equal lots; None where there are none, or where they may come by chance."""
+    steps, found = len(lots.ids), dict[frozenset[int], list[int]]()
+    for step, drawn in enumerate(lots.ids):
+        found.setdefault(frozenset(drawn), []).append(step)
+    again = [(lot, places) for lot, places in found.items() if len(places) > 1]
+    if not again:
+        return None
+    lot, places = max(again, key=lambda one: len(one[0]))
+    pairs = steps * (steps - 1) // 2
+    allowed = float(binom.isf(WATCHED.level("watched run", 6 * pairs), lots.population, lots.rate**2))
+    if len(lot) <= allowed:
+        return None
+    more = f"; so are {len(again) - 1} other lots" if len(again) > 1 else ""
+    words = f"the lots of steps {places[0]} and {places[1]} hold the same {len(lot)} records{more}"
+    given = {"cause": "one lot is used for several steps, each of which is accounted as a new draw"}
+    return OVERLAP.failed(words, len(lot), allowed, unit="records", mend=_NEW_LOTS, **given)
+
+
 def _overlap(lots: Lots) -> CheckResult:
-    """Check the number of equal records in two lots, over all pairs of lots, by its exact distribution."""
-    times, steps = lots.times(), len(lots.ids)
+    """Check the number of equal records in two lots, over all pairs of lots, by its exact distribution: it is too small
+    in passes over shuffled records.
+    """
+    steps = len(lots.ids)
     if steps < 2:
         return OVERLAP.skipped("the records of only one lot are known, so no two lots can be compared")
-    pairs = int((times * (times - 1) / 2).sum())
     if (found := _neighbours(lots)) is not None:
         return found
-    low, high = _pair_tails(pairs, lots.population, steps, lots.rate)
-    if lots.least_rate < lots.rate:
-        # Rates that change from step to step may leave no pairs at all.
-        low = 1.0
-    expected = lots.population * steps * (steps - 1) / 2 * lots.rate**2
-    words = f"times one record is in two of {steps} lots; Poisson sampling gives {expected:.4g} on average"
-    if min(low, high) >= WATCHED.level("watched run", 6):
-        return OVERLAP.passes(f"{pairs} {words}")
-    return _other_overlap(pairs, expected, fewer=low < high, witness=words)
-
-
-def _other_overlap(found: int, expected: float, *, fewer: bool, witness: str) -> CheckResult:
-    bound = OVERLAP.at_least if fewer else OVERLAP.at_most
-    return bound(found, expected, unit="records", witness=witness)
+    times = lots.times()
+    pairs, below = int((times * (times - 1) / 2).sum()), _pair_law(lots.population, steps, lots.rate).cumsum()
+    level = WATCHED.level("watched run", 6)
+    # Rates that change from step to step may leave no pairs at all.
+    if lots.least_rate >= lots.rate and below[min(pairs, len(below) - 1)] + _ERROR < level:
+        words = f"times one record is in two of {steps} lots"
+        return OVERLAP.at_least(pairs, int((below < level).sum()), unit="records", witness=words)
+    expected = lots.population * math.comb(steps, 2) * lots.rate**2
+    words = f"{pairs} times one record is in two of {steps} lots; Poisson sampling gives {expected:.4g} on average"
+    return OVERLAP.passes(words)
 
 
 def _neighbours(lots: Lots) -> CheckResult | None:
@@ -211,39 +282,54 @@ def _neighbours(lots: Lots) -> CheckResult | None:
 
     Lots that share no record within an epoch show here, also where the counts over many epochs are as usual.
     """
-    held = [set(lot) for lot in lots.ids]
+    held, level = [set(lot) for lot in lots.ids], WATCHED.level("watched run", 6)
     for first in (0, 1):
         places = range(first, len(held) - 1, 2)
         common = sum(len(held[n] & held[n + 1]) for n in places)
         trials, chance = lots.population * len(places), lots.rate**2
-        low, high = binom.cdf(common, trials, chance), binom.sf(common - 1, trials, chance)
-        low = 1.0 if lots.least_rate < lots.rate else low
-        if trials and min(low, high) < WATCHED.level("watched run", 6):
-            witness = f"records that are in both lots of {len(places)} pairs of consecutive lots"
-            return _other_overlap(common, trials * chance, fewer=low < high, witness=witness)
+        witness = f"records that are in both lots of {len(places)} pairs of consecutive lots"
+        if trials and lots.least_rate >= lots.rate and binom.cdf(common, trials, chance) < level:
+            return OVERLAP.at_least(common, float(binom.ppf(level, trials, chance)), unit="records", witness=witness)
+        if trials and binom.sf(common - 1, trials, chance) < level:
+            allowed = float(binom.isf(level, trials, chance))
+            cause, mend = (_CARRIED, _NEW_LOTS) if _carried(lots) else (_OFTEN, _ONE_RATE)
+            return OVERLAP.at_most(common, allowed, unit="records", witness=witness, cause=cause, mend=mend)
     return None
 
 
-def _pair_tails(pairs: int, population: int, steps: int, rate: float) -> tuple[float, float]:
-    """Probabilities of at most and of at least so many pairs: the sum over records of C(c, 2), c ~ Bin(steps, rate)."""
+def _carried(lots: Lots) -> bool:
+    """Whether consecutive lots have further records in common than other lots, which records of unequal rates also
+    have.
+    """
+    held, times = [set(lot) for lot in lots.ids], lots.times()
+    near = sum(len(one & other) for one, other in pairwise(held))
+    far, pairs = float((times * (times - 1) / 2).sum()) - near, math.comb(len(held) - 1, 2)
+    each = lots.population * lots.rate**2
+    return not pairs or 2 * (far / pairs - each) < near / (len(held) - 1) - each
+
+
+def _pair_law(population: int, steps: int, rate: float) -> FloatArray:
+    """The probability of each number of pairs, up to ``_ERROR``: the sum over records of C(c, 2), c ~ Bin(steps,
+    rate).
+    """
     taken = np.arange(steps + 1)
     log_chance = gammaln(steps + 1) - gammaln(taken + 1) - gammaln(steps - taken + 1)
     chance = np.exp(log_chance + xlogy(taken, rate) + xlog1py(steps - taken, -rate))
     weights = taken * (taken - 1) // 2
     mean, square = float(chance @ weights), float(chance @ weights.astype(float) ** 2)
     spread = math.sqrt(population * max(square - mean**2, 1e-12))
-    size = 1 << int(max(population * mean + 60 * spread + 4 * weights[-1], 2 * pairs, 64)).bit_length()
+    size = 1 << int(max(population * mean + 60 * spread + 4 * weights[-1], 64)).bit_length()
     # A wrapped transform of so wide a range errs by less than any level in use; counts beyond it are cut off above.
     kept = weights < size
     single = np.bincount(weights[kept], weights=chance[kept], minlength=size)
-    whole = np.maximum(np.fft.irfft(np.fft.rfft(single) ** population, size), 0.0)
-    rounding = 1e-13
-    return min(1.0, float(whole[: pairs + 1].sum()) + rounding), min(1.0, float(whole[pairs:].sum()) + rounding)
+    return np.maximum(np.fft.irfft(np.fft.rfft(single) ** population, size), 0.0)
 
 
 def _blocks(lots: Lots) -> CheckResult:
     """Check the number of disjoint pairs of neighbouring records in one lot, such as those of a window of the data, and
     how often any two records are in one lot.
+
+    Records that are drawn too often, each by its own coin, are together no more often than their numbers of lots give.
     """
     if (found := _partners(lots)) is not None:
         return found
@@ -252,15 +338,19 @@ def _blocks(lots: Lots) -> CheckResult:
         held = np.zeros(2 * half, dtype=bool)
         held[[one for one in set(lot) if one < 2 * half]] = True
         together += int((held[::2] & held[1::2]).sum())
+    times = lots.times()[: 2 * half]
+    usual = float(times[::2] @ times[1::2]) / len(lots.ids)
     trials = half * len(lots.ids)
     allowed = float(binom.isf(WATCHED.level("watched run", 2), trials, lots.rate**2)) if trials else 0.0
     words = f"pairs of records 2k and 2k + 1 in the same lot, among {trials} pairs"
-    return BLOCKS.at_most(together, allowed, unit="pairs", witness=words)
+    allowed = max(allowed, usual + _APART * math.sqrt(usual))
+    return BLOCKS.at_most(together, allowed, unit="pairs", witness=words, cause=_WINDOWS)
 
 
 def _partners(lots: Lots) -> CheckResult | None:
-    """The failed check of two records, anywhere in the data, that are in one lot more often than by coins of their own;
-    None where there are none, or too many records to compare.
+    """The failed check of two records, anywhere in the data, that are in one lot more often than by coins of their own,
+    at the accounted rate and given the number of lots of each; None where there are none, or too many records to
+    compare.
     """
     size, steps = lots.population, len(lots.ids)
     if size < 2 or size**2 * steps > _COMPARED:
@@ -269,14 +359,17 @@ def _partners(lots: Lots) -> CheckResult | None:
     for turn, lot in enumerate(lots.ids):
         held[turn, list(set(lot))] = 1
     counts = np.triu(held.T @ held, 1)
-    one, other = np.unravel_index(int(counts.argmax()), counts.shape)
-    pairs, most = size * (size - 1) // 2, int(counts[one, other])
-    allowed = float(binom.isf(WATCHED.level("watched run", 2 * pairs), steps, lots.rate**2))
-    if most <= allowed:
+    pairs = size * (size - 1) // 2
+    level = WATCHED.level("watched run", 2 * pairs)
+    allowed, times = float(binom.isf(level, steps, lots.rate**2)), lots.times()
+    ones, others = np.nonzero(counts > allowed)
+    most = counts[ones, others]
+    apart = hypergeom.sf(most - 1, steps, times[ones], times[others]) < level
+    if not apart.any():
         return None
-    return BLOCKS.failed(
-        f"lots that hold both records {one} and {other}, among {steps} lots", most, allowed, unit="lots"
-    )
+    worst = int(np.where(apart, most, 0).argmax())
+    words = f"lots that hold both records {ones[worst]} and {others[worst]}, among {steps} lots"
+    return BLOCKS.failed(words, int(most[worst]), allowed, unit="lots")
 
 
 def ledger_checks(recording: TrainingRecord) -> list[CheckResult]:

@@ -111,7 +111,7 @@ class StateWatch:
             if name in depend:
                 how = "changed, and depends on the inputs"
                 loose = "" if name in saved else ", but is not saved with the model"
-                self._note(name, how + loose, by_data=name in saved)
+                self._note(name, how + loose, by_data=name in saved, owner=name.rpartition(".")[0])
         return tuple(self.found.values())
 
     def _keep(self, _: Any, inputs: tuple[Any, ...]) -> None:
@@ -121,8 +121,27 @@ class StateWatch:
     def _parameters(self) -> dict[str, Tensor]:
         return {name: one.detach().clone() for name, one in self.model.named_parameters()}
 
-    def _note(self, name: str, how: str, *, by_data: bool) -> None:
-        self.found.setdefault(name, Movement(name=name, how=how, by_data=by_data))
+    def _note(self, name: str, how: str, *, by_data: bool, owner: str | None = None) -> None:
+        """``owner``: the layer of a buffer that follows the inputs."""
+        given = dict[str, str]()
+        if owner is not None:
+            given["cause"] = f"{_layer(self.model, owner)} keeps numbers of the records that it is called on"
+            of_norm = _is_batch_norm(self.model.get_submodule(owner))
+            given["mend"] = "replace it by GroupNorm" if of_norm else "fix these numbers before the training"
+        self.found.setdefault(name, Movement(name=name, how=how, by_data=by_data, **given))
+
+
+def mixing_layers(model: nn.Module) -> tuple[str, ...]:
+    """Return the layers that compute with all records of a batch, such as ``1 (BatchNorm1d)``."""
+    return tuple(_layer(model, name) for name, one in model.named_modules() if _is_batch_norm(one))
+
+
+def _is_batch_norm(layer: nn.Module) -> bool:
+    return isinstance(layer, nn.modules.batchnorm._BatchNorm)
+
+
+def _layer(model: nn.Module, name: str) -> str:
+    return f"{plain_name(name) or 'the model'} ({type(model.get_submodule(name)).__name__})"
 
 
 def moved_by_inputs(model: nn.Module, inputs: tuple[Any, ...] | None) -> frozenset[str]:

@@ -32,6 +32,8 @@ _PLAYED = "a play-back of the step shows how far one record moves it"
 _UNCLIPPED = "summed without clipping"
 _FOR_THE_LOT = "multiplied by one number for the lot"
 _MEND = "clip the gradients of all tensors of a record together to the stated norm, and add them unchanged"
+_DIGITS, _IN_SINGLE = 2.0**-6, "compute norms in float32"
+"""Relative error, at most, of norms that are computed in bfloat16, of which each number is off by 2^-8; its mend."""
 _MODULES = 64
 """Modules, at most, of which each is tried as one that a clip leaves out."""
 _ALIKE, _UNLIKE, _PAIRS = 1e-3, 1e-2, 8
@@ -82,11 +84,29 @@ def contributions(
     found = replace(_solved(rows, total.double(), expected, clip_norm), kept=kept)
     if not bool(rows.isfinite().all() and total.isfinite().all()):
         return found
+    if rule := _rounded_norms(found.weights):
+        return replace(found, rule=rule)
     rule, most = _recognised(rows, kept, total.double(), clip_norm, tensors)
     # A row is as long as its part in the tensors whose rule is known, at least.
     known = most if most > 1 else None
     # What one number scales for a whole lot may be longer in another lot.
     return replace(found, rule=rule, longest=known if found.longest is None or _FOR_THE_LOT in rule else found.longest)
+
+
+def _rounded_norms(weights: FloatArray | None) -> str:
+    """The rule of rows that are clipped by norms of too few digits: each is scaled by nearly the stated factor, and by
+    another part of it than others.
+    """
+    if weights is None or not (long := weights[0] > 1).any():
+        return ""
+    parts = weights[1] / np.minimum(weights[0], 1.0) - 1
+    off = float(np.abs(parts).max())
+    if not _SLACK < off < _DIGITS or np.ptp(parts[long]) < off / 2:
+        return ""
+    return (
+        f"gradients are clipped by norms that are off by up to {100 * off:.2g} %, each by another part, as where norms "
+        "are computed in bfloat16"
+    )
 
 
 def marks_of(rows: Tensor, kept: Tensor) -> Tensor:
@@ -253,7 +273,7 @@ def undetermined_rule(lots: Sequence[FloatArray]) -> str | None:
 
 
 def _why(one: Release) -> dict[str, str]:
-    return {"cause": one.rule, "mend": _MEND} if one.rule else {}
+    return {"cause": one.rule, "mend": _IN_SINGLE if "bfloat16" in one.rule else _MEND} if one.rule else {}
 
 
 def sum_checks(recording: TrainingRecord) -> list[CheckResult]:

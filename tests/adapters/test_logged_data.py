@@ -73,3 +73,25 @@ def test_what_a_training_reads_and_sets_is_of_its_data():
     assert logged[1:3][0].tolist() == [1, 2]
     assert logged.last(2) == (1, 2)
     assert LoggedData(own, places=[4, 3, 0])[1:][0].tolist() == [3, 0]
+
+
+def test_stretched_records_are_stretched_in_slices_too():
+    held = TensorDataset(torch.arange(5.0), torch.arange(5))
+    far = LoggedData(held, places=[4, 1, 2], stretched=(0,))
+    assert [one.tolist() for one in far[:2]] == [[32, 1], [4, 1]]
+    assert LoggedData([1.0, 2.0], stretched=(1,))[:] == [1.0, 16.0]
+
+
+def test_records_of_another_data_set_are_known_by_their_numbers_or_their_places():
+    def read(numbers, held=(0.0, 1.0, 1.0, 3.0)):
+        logged = LoggedData(TensorDataset(torch.tensor(held)))
+        loader = DataLoader(TensorDataset(numbers(logged[:][0])), batch_size=4)
+        logged.follow(loader)
+        list(loader)
+        return logged.last(4), logged.placed, logged.misplaced
+
+    assert read(lambda x: x, (0.0, 1.0, 2.0, 3.0)) == ((0, 1, 2, 3), False, False)
+    assert read(lambda x: x.flip(0), (0.0, 1.0, 2.0, 3.0)) == ((3, 2, 1, 0), False, False)
+    assert read(lambda x: x + 10) == ((0, 1, 2, 3), True, False)
+    # Equal records are known by their places alone, and these are not theirs.
+    assert read(lambda x: x.flip(0))[1:] == (True, True)

@@ -132,6 +132,41 @@ def test_records_of_a_data_set_that_is_made_of_the_tensors_are_known_by_their_nu
     assert max(within - out) == pytest.approx(1.0, abs=1e-3)
 
 
+def build_of_slices(data, *, change=lambda x: x / 2, kept=slice(None), order=None, **options):
+    x, y = data[:]
+    order = range(len(x)) if order is None else order(len(x))
+    return build(TensorDataset(change(x)[order][kept], y[order][kept]), **options)
+
+
+def test_records_of_a_slice_that_each_change_by_themselves_are_known_by_their_places():
+    run = training(build_of_slices)
+    found = run.watch()
+    assert judge_watched(found).exit_code == 0, found.lines()
+    assert result(found, "records once in a lot").passed
+    assert result(found, "sums on neighbouring data").passed
+    within, out = (run.run(member, plant=Plant()).projections(Plant()) for member in (True, False))
+    assert max(within - out) == pytest.approx(1.0, abs=1e-3)
+
+
+def lots_of(**options):
+    found = training(partial(build_of_slices, **options)).watch()
+    return {one.name for one in found.failed}, result(found, "sizes of lots")
+
+
+def test_faults_of_a_training_on_slices_are_found():
+    assert lots_of(poisson_sampling=False)[0] == {"sizes of lots", "records in common"}
+    assert lots_of(change=lambda x: (x - x.mean(0)) / x.std(0))[0] == {"sums on neighbouring data"}
+
+
+def test_records_of_a_slice_that_are_at_other_places_are_not_known_and_accuse_nobody():
+    failed, sizes = lots_of(order=torch.randperm)
+    assert (failed, sizes.passed, "Subset(data, kept)" in sizes.witness) == (set(), None, True)
+    failed, sizes = lots_of(kept=slice(200))
+    assert (failed, sizes.passed) == (set(), None)
+    # As they are, they are known by their numbers.
+    assert lots_of(change=lambda x: x, kept=slice(200))[1].passed
+
+
 class OwnDraws(torch.utils.data.Dataset):
     """Draws from a generator that no seed of the audit reaches."""
 

@@ -117,9 +117,9 @@ def test_the_epsilon_of_sizes_is_that_of_the_best_event_of_a_naive_search():
     assert shown_by_size(first, sized(1.0)) == 0
 
 
-def marked(*, moves, holding=True, raw=False, inputs=False):
+def marked(*, moves, holding=True, raw=False, inputs=False, mixing=()):
     """Runs of three lots of 40 rows, of which ``moves`` change in the lots with the record, or in all; ``raw``: before
-    the clip only.
+    the clip only; ``mixing``: layers of the model.
     """
     rng = np.random.default_rng(1)
     first, other = [], []
@@ -134,7 +134,8 @@ def marked(*, moves, holding=True, raw=False, inputs=False):
         for releases, each, after, names in zip((first, other), (rows, again), kept, seen, strict=True):
             facts = {"received": after.sum(0), "rows": 40, "ids": ids, "longest": 1.0, "inputs": names}
             releases.append(replace(one, marks=marks_of(each, after), **facts))
-    made = [replace(recording(steps=3), releases=tuple(one), drawn=(0, 1, 2)) for one in (first, other)]
+    facts = {"drawn": (0, 1, 2), "mixing": mixing}
+    made = [replace(recording(steps=3), releases=tuple(one), **facts) for one in (first, other)]
     return compared(made[0], [ReplacedRun(replaced=REPLACED, record=made[1])])
 
 
@@ -144,6 +145,9 @@ def marked(*, moves, holding=True, raw=False, inputs=False):
         ({"inputs": True, "holding": False}, "preparation of the data"),
         ({"holding": False}, "loss or model"),
         ({"holding": True}, "loss or model"),
+        ({"holding": True, "mixing": ("1 (BatchNorm1d)",)}, "model"),
+        # Not where other lots change too, which no layer of a lot does.
+        ({"holding": False, "mixing": ("1 (BatchNorm1d)",)}, "loss or model"),
     ],
 )
 def test_gradients_of_others_that_change_are_explained_by_inputs_and_lots(options, hook):
@@ -151,6 +155,7 @@ def test_gradients_of_others_that_change_are_explained_by_inputs_and_lots(option
     assert (found.passed, found.hook) == (False, (hook,))
     assert "20 of 40 gradients" in found.witness
     assert ("only in lots that contain it" in found.cause) == (options == {"holding": True})
+    assert ("1 (BatchNorm1d)" in found.cause) == ("GroupNorm" in found.mend) == (hook == "model")
 
 
 def test_gradients_of_others_that_change_before_the_clip_alone_leave_the_check_open():

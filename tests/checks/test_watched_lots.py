@@ -8,14 +8,10 @@ import numpy as np
 import pytest
 from fedassay.audit.check import ACCOUNTED, BLOCKS, LOTS, MULTIPLIER, OVERLAP, RATE, SIZES, STEPS, UPDATES
 from fedassay.audit.curve import epsilon_from_mu
-from fedassay.checks.watched_lots import _pair_tails, ledger_checks, left_out, lot_checks
+from fedassay.checks.watched_lots import _pair_law, ledger_checks, left_out, lot_checks
 from fedassay.defenses.accounting.stated_laws import claim_from_noise
 from foreign_runs import NOISE, RECORDS, poisson, recording, shuffled
 from foreign_runs import RATE as Q
-
-
-def failed(lots, **other):
-    return {one.name for one in lot_checks(recording(steps=20, lots=lots, **other)) if one.passed is False}
 
 
 def of_fixed_size(rng, steps):
@@ -58,21 +54,55 @@ def two_draws(rng, steps):
     return [(*one, *other) for one, other in zip(poisson(rng, steps), poisson(rng, steps), strict=True)]
 
 
+def each_twice(rng, steps):
+    return [lot for lot in poisson(rng, steps // 2) for _ in range(2)]
+
+
+def half_of_the_last_lot(rng, steps):
+    lots = poisson(rng, steps)
+    return [
+        (*one[::2], *(n for n in other[::2] if n not in one)) for one, other in itertools.pairwise([*lots, lots[0]])
+    ]
+
+
+def by_class(rng, steps, records=RECORDS):
+    """The first fifth of the records three times as often as the others; the mean rate is as accounted."""
+    rates = np.where(np.arange(records) < records // 5, 3, 1) * Q / 1.4
+    return [tuple(np.flatnonzero(rng.random(records) < rates)) for _ in range(steps)]
+
+
+def one_record_always(rng, steps):
+    return [tuple({7, *lot}) for lot in poisson(rng, steps)]
+
+
 @pytest.mark.parametrize(
-    ("lots", "expected"),
+    ("lots", "expected", "cause"),
     [
-        (poisson, set()),
-        (shuffled, {SIZES, OVERLAP}),
-        (of_fixed_size, {SIZES}),
-        (twice_as_often, {RATE, SIZES, OVERLAP, BLOCKS}),
-        (the_same_each_epoch, {OVERLAP, BLOCKS}),
-        (disjoint_of_varying_size, {OVERLAP}),
-        (windows, {BLOCKS, OVERLAP}),
-        (two_draws, {LOTS}),
+        (poisson, set(), ""),
+        (shuffled, {SIZES, OVERLAP}, "passes over shuffled records"),
+        (of_fixed_size, {SIZES}, "fixed size"),
+        (twice_as_often, {RATE}, "sampled more often"),
+        (the_same_each_epoch, {OVERLAP}, "one lot is used for several steps"),
+        (each_twice, {OVERLAP}, "one lot is used for several steps"),
+        (half_of_the_last_lot, {OVERLAP}, "come again in the next one"),
+        (disjoint_of_varying_size, {OVERLAP}, "passes over shuffled records"),
+        (windows, {BLOCKS}, "adjacent indices"),
+        (two_draws, {LOTS}, "twice"),
+        (by_class, {RATE}, "unequal rates"),
+        (one_record_always, {RATE}, "unequal rates"),
     ],
 )
-def test_each_way_of_drawing_lots_is_told_from_poisson_sampling(lots, expected):
-    assert failed(lots) == expected
+def test_each_way_of_drawing_lots_is_told_from_poisson_sampling(lots, expected, cause):
+    found = [one for one in lot_checks(recording(steps=60, lots=lots)) if one.passed is False]
+    assert {one.name for one in found} == expected
+    assert all(any(cause in (one.cause or one.check.cause) for one in found) for _ in found)
+
+
+def test_unequal_rates_of_300_records_show_in_ten_lots():
+    run, lots = recording(steps=10), by_class(np.random.default_rng(0), 10, 300)
+    releases = [replace(one, ids=lot, rows=len(lot)) for one, lot in zip(run.releases, lots, strict=True)]
+    found = lot_checks(replace(run, releases=tuple(releases), population=300))
+    assert {one.name for one in found if one.passed is False} == {RATE}
 
 
 def test_two_records_that_one_coin_draws_are_found_wherever_they_are_in_the_data():
@@ -176,10 +206,9 @@ def test_the_law_of_pairs_is_that_of_all_lots_counted_one_by_one():
         chance = np.prod([rate if one else 1 - rate for one in taken])
         pairs = int((held * (held - 1) / 2).sum())
         chances[pairs] = chances.get(pairs, 0.0) + chance
-    for pairs in chances:
-        low, high = _pair_tails(pairs, records, steps, rate)
-        assert low == pytest.approx(sum(chance for count, chance in chances.items() if count <= pairs), abs=1e-9)
-        assert high == pytest.approx(sum(chance for count, chance in chances.items() if count >= pairs), abs=1e-9)
+    law = _pair_law(records, steps, rate)
+    assert dict(enumerate(law[:7])) == pytest.approx({n: chances.get(n, 0.0) for n in range(7)}, abs=1e-9)
+    assert law[7:].max() < 1e-9
 
 
 def history_failed(run):

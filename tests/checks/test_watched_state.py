@@ -1,7 +1,7 @@
 """State that moves outside of the noised updates: which buffers data move, and parameters between updates."""
 
 import torch
-from fedassay.checks.watched_state import StateWatch, moved_by_inputs
+from fedassay.checks.watched_state import StateWatch, mixing_layers, moved_by_inputs
 from torch import nn
 
 
@@ -41,6 +41,12 @@ def test_a_buffer_that_data_move_is_told_from_a_counter():
     found = run(Counting(), lambda model: None)
     assert set(found) == {"mean", "hidden"}
     assert found["mean"].by_data
+    assert "the model (Counting)" in found["mean"].cause
+
+
+def test_layers_that_mix_records_are_named_and_others_are_not():
+    model = nn.Sequential(nn.Linear(3, 3), nn.GroupNorm(1, 3), nn.BatchNorm1d(3))
+    assert mixing_layers(model) == ("2 (BatchNorm1d)",)
 
 
 def test_the_models_state_is_restored():

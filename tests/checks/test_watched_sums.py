@@ -150,12 +150,19 @@ def without_head(rows):
     return (rows * factors(rows[:, : LAYOUT.slices["head"].start])).sum(0)
 
 
+def by_short_norms(rows):
+    norms = rows.bfloat16().norm(dim=1, keepdim=True).float()
+    return (rows * (CLIP / norms).clamp(max=1)).sum(0)
+
+
 @pytest.mark.parametrize(
     ("sums", "words", "others"),
     [
+        (by_short_norms, "gradients are clipped by norms that are off by up to", ("weight", "head")),
         (head_unclipped, "the gradients of head are summed without clipping", ("weight", "bias", "all")),
         (each_alone, "the gradients of weight, bias, head are clipped to norm 0.7 in each tensor alone", ("without",)),
         (without_head, "the clip leaves out the gradients of head", ("weight", "all")),
+        (lambda rows: (rows * factors(rows, 0.704)).sum(0), "all gradients are clipped to norm 0.704 instead of", ()),
         (lambda rows: (rows * factors(rows, 1.4)).sum(0), "all gradients are clipped to norm 1.4 instead of 0.7", ()),
         (lambda rows: 2 * clipped(rows).sum(0), "all gradients are multiplied by 2 after the clip", ()),
         (lambda rows: rows.sum(0), "all gradients are summed without clipping, or with a clip norm above", ()),
