@@ -73,7 +73,7 @@ class Loop(TrainingOnData):
         train: Callable[[Any, Any], Any],
         data: Any,
         *,
-        noise_multiplier: float,
+        noise_multiplier: float | Sequence[float],
         clip_norm: float,
         rate: float,
         steps: int,
