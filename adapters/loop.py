@@ -145,13 +145,7 @@ class LoopWatch:
             came = None if kept is None or came is None else torch.cat([kept, came])
         self._lot = names, came
 
-    def release(
-        self,
-        total: Vectors | None,
-        noised: Vectors,
-        *,
-        clip_norm: float | None = None,
-    ) -> Vectors:
+    def release(self, total: Vectors | None, noised: Vectors, *, clip_norm: float | None = None) -> Vectors:
         """Record the sum of the clipped rows, ``(d,)`` or tensors, before and after the noise was added; return
         ``noised``.
 
@@ -440,14 +434,12 @@ def _tensor(name: str, value: Any) -> Tensor:
 
 def _of_each_step(noise: float | Sequence[float], steps: int | None) -> tuple[float, ...]:
     """The noise multiplier of each step, or the one of all."""
-    if not isinstance(noise, Sequence | np.ndarray) or isinstance(noise, str):
-        check_positive("noise_multiplier", noise)
-        return (float(noise),)
-    for step, one in enumerate(noise):
-        check_positive(f"noise_multiplier of step {step}", one)
-    if not len(noise) or len(noise) != (len(noise) if steps is None else steps):
-        raise ValueError(f"noise_multiplier must have one number for each of the {steps} steps, got {len(noise)}")
-    return tuple(map(float, noise))
+    each = noise if isinstance(noise, Sequence | np.ndarray) and not isinstance(noise, str) else [noise]
+    for one in each:
+        check_positive("noise_multiplier", one)
+    if len(each) not in (1, steps or max(1, len(each))):
+        raise ValueError(f"noise_multiplier must have one number for each of the {steps} steps, got {len(each)}")
+    return tuple(map(float, each))
 
 
 def _indices(ids: Iterable[int]) -> tuple[int, ...]:

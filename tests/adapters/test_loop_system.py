@@ -141,8 +141,7 @@ RIGHT = [
     {"hand_over": by_name},
     {"stop": lambda loss, step: step == 7},
     {"noise": 1.5, "epsilon": 20.0},
-    {"noise": SCHEDULE, "noise_multiplier": SCHEDULE},
-    {"noise": SCHEDULE, "noise_multiplier": np.array(SCHEDULE), "stop": lambda loss, step: step == 7},
+    {"noise": SCHEDULE, "noise_multiplier": np.array(SCHEDULE)},
 ]
 
 
@@ -191,7 +190,6 @@ BROKEN = [
     ({"returns": lambda model, loss: (loss, {"weight": model.weight.detach().clone()})}, "state without noise"),
     ({"noise": 0.5}, "noise scale"),
     ({"noise": [one**2 / 2 for one in SCHEDULE], "noise_multiplier": SCHEDULE}, "noise scale"),
-    ({"noise": SCHEDULE, "noise_multiplier": SCHEDULE[0]}, "noise scale"),
     ({"epsilon": 0.5}, "epsilon accounted"),
 ]
 
@@ -231,8 +229,7 @@ def test_a_loop_that_shows_too_little_is_left_open_in_words(changes, words):
 
 def test_a_schedule_of_noise_is_accounted_step_by_step():
     # Steps on all records are one Gaussian mechanism, whose mu is the root of the sum of 1 / noise^2.
-    stated = {"delta": 1e-5, "adjacency": "zero_out"}
-    whole = claim_from_noise(1 / np.hypot.reduce(1 / np.array(SCHEDULE)), **stated)
+    whole = claim_from_noise(1 / np.hypot.reduce(1 / np.array(SCHEDULE)), delta=1e-5, adjacency="zero_out")
     assert loop(noise_multiplier=SCHEDULE, rate=1.0).claim.epsilon == pytest.approx(whole.epsilon, rel=0.01)
 
 
@@ -318,8 +315,7 @@ def without_rows(data, watch):
         (lambda: loop(rate=2), ValueError, "rate .* must be in"),
         (lambda: loop(steps=0), ValueError, "steps must be"),
         (lambda: loop(noise_multiplier=SCHEDULE[1:]), ValueError, "one number for each of the 12 steps, got 11"),
-        (lambda: loop(noise_multiplier=[0.0, *SCHEDULE[1:]]), ValueError, "noise_multiplier of step 0 must be a"),
-        (lambda: loop(noise_multiplier="1"), ValueError, "noise_multiplier must be a number > 0, got '1'"),
+        (lambda: loop(noise_multiplier=[0.0, *SCHEDULE[1:]]), ValueError, "must be a number > 0, got 0.0"),
         (lambda: loop(delta=0), ValueError, "delta must"),
         (lambda: loop(epsilon=-1), ValueError, "epsilon must be a finite number >= 0"),
         (lambda: Loop("train", records(), **STATED), TypeError, "train must be a function"),

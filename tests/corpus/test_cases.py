@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from dp_faults import Case, Claim, Program, Subject, Verdict, frozen, outputs, runner, scores, table, trials, verdict
 from dp_faults import case as corpus
@@ -58,10 +59,8 @@ def test_every_case_loads_and_imports_only_its_own_libraries(kind, name):
 
 
 def _released(program, data, *, of_process):
-    np.random.seed(of_process)  # noqa: NPY002
-    random.seed(of_process)
-    if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(of_process)
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(of_process)
     return np.asarray(program.release(data, np.random.default_rng(0)), dtype=float)
 
 
