@@ -28,7 +28,6 @@ _SLACK = 1e-6
 _EPSILON_ROUNDING = 0.02
 """Relative difference between two accountants that is no fault: both round their losses, in either direction."""
 
-_FULL = 1.0
 _ROUNDING = 1e-3
 _COMPARED = 2**33
 """Pairs of records, times lots, that are compared at most."""
@@ -88,7 +87,7 @@ def lot_checks(recording: TrainingRecord) -> list[CheckResult]:
         )
         return [once, *(name.skipped(why) for name in names[1:])]
     lots = Lots(tuple(one.ids or () for one in seen), recording.population, rates.pop())
-    if lots.rate >= _FULL:
+    if lots.rate >= 1:
         return [once, *(_unneeded(name) for name in names[1:])]
     if once.passed is False:
         # A rate of several draws for one step shows in every other test, as the same fault.
@@ -155,18 +154,13 @@ def _sizes(lots: Lots) -> CheckResult:
     seldom = lots.least_rate < rate
     # For one mean rate, sizes vary the least if some records are drawn at the accounted rate, and others never.
     drawn = int(n * lots.least_rate / rate) if seldom else n
-    below = binom.cdf(np.arange(drawn + 1), drawn, rate)
-    width = min(int(sizes.max() - sizes.min()), drawn)
-    inside = below[width:] - np.concatenate([[0.0], below[: drawn - width]])
-    # P(all sizes within this width) is at most the sum over the places of the window.
-    chance = math.exp(min(0.0, float(_log_sum(len(sizes) * np.log(np.maximum(inside, 1e-300))))))
+    width, chance = min(int(np.ptp(sizes)), drawn), _alike(sizes, drawn, rate)
     if chance < WATCHED.level("watched run", 2):
         words = (
             f"the sizes of {len(sizes)} lots differ by at most {width}; Poisson sampling of {drawn} records at "
             f"rate {rate:.4g} varies more"
         )
-        deviation = math.sqrt(drawn * rate * (1 - rate))
-        return SIZES.at_least(float(sizes.std()), deviation, unit="records", witness=words)
+        return SIZES.at_least(float(sizes.std()), math.sqrt(drawn * rate * (1 - rate)), unit="records", witness=words)
     above = binom.sf(sizes - 1, n, rate)
     tails = 2 * (above if seldom else np.minimum(binom.cdf(sizes, n, rate), above))
     worst = int(np.argmin(tails))
@@ -175,6 +169,14 @@ def _sizes(lots: Lots) -> CheckResult:
         f"of {n} records in the lot of step {worst}, the most unusual of {len(sizes)} lots at sampling rate {rate:.4g}"
     )
     return CheckResult(name=SIZES, passed=passed, witness=f"{sizes[worst]:g} {words}")
+
+
+def _alike(values: FloatArray, trials: int, rate: float) -> float:
+    """A bound on the probability that independent binomial numbers differ by no more than these values."""
+    width, below = min(int(np.ptp(values)), trials), binom.cdf(np.arange(trials + 1), trials, rate)
+    inside = below[width:] - np.concatenate([[0.0], below[: trials - width]])
+    # P(all within this width) is at most the sum over the places of the window.
+    return math.exp(min(0.0, float(_log_sum(len(values) * np.log(np.maximum(inside, 1e-300))))))
 
 
 def _log_sum(terms: FloatArray) -> float:
@@ -191,12 +193,11 @@ def _overlap(lots: Lots) -> CheckResult:
     if (found := _neighbours(lots)) is not None:
         return found
     low, high = _pair_tails(pairs, lots.population, steps, lots.rate)
-    if lots.least_rate < lots.rate:
-        # Rates that change from step to step may leave no pairs at all.
-        low = 1.0
+    # Rates that change from step to step may leave no pairs at all. Records that take turns are in equally many lots.
+    low = 1.0 if lots.least_rate < lots.rate else min(low, _alike(times, steps, lots.rate))
     expected = lots.population * steps * (steps - 1) / 2 * lots.rate**2
     words = f"times one record is in two of {steps} lots; Poisson sampling gives {expected:.4g} on average"
-    if min(low, high) >= WATCHED.level("watched run", 6):
+    if min(low, high) >= WATCHED.level("watched run", 8):
         return OVERLAP.passes(f"{pairs} {words}")
     return _other_overlap(pairs, expected, fewer=low < high, witness=words)
 
@@ -218,7 +219,7 @@ def _neighbours(lots: Lots) -> CheckResult | None:
         trials, chance = lots.population * len(places), lots.rate**2
         low, high = binom.cdf(common, trials, chance), binom.sf(common - 1, trials, chance)
         low = 1.0 if lots.least_rate < lots.rate else low
-        if trials and min(low, high) < WATCHED.level("watched run", 6):
+        if trials and min(low, high) < WATCHED.level("watched run", 8):
             witness = f"records that are in both lots of {len(places)} pairs of consecutive lots"
             return _other_overlap(common, trials * chance, fewer=low < high, witness=witness)
     return None
