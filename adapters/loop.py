@@ -5,6 +5,7 @@ left with noise.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from operator import index
 from types import TracebackType
 from typing import Any
@@ -60,7 +61,8 @@ class LoopWatch:
 
     Args:
         model: the trained module; or names and shapes of the released tensors.
-        noise_multiplier: noise standard deviation over the clip norm that the loop claims, > 0.
+        noise_multiplier: noise standard deviation over the clip norm that the loop claims, > 0; for a schedule one
+            number for each accounted step, fixed before the training.
         clip_norm: L2 bound of a row, > 0.
         records: number of records in the set that lots are drawn from, >= 1; None leaves out the checks of lots.
         rate: sampling rate that the loop's accounting uses, in (0, 1], exact and not rounded; None leaves out checks of
@@ -78,14 +80,13 @@ class LoopWatch:
         self,
         model: nn.Module | Mapping[str, Sequence[int]],
         *,
-        noise_multiplier: float,
+        noise_multiplier: float | Sequence[float],
         clip_norm: float,
         records: int | None = None,
         rate: float | None = None,
         steps: int | None = None,
         gathered: bool = False,
     ) -> None:
-        check_positive("noise_multiplier", noise_multiplier)
         check_positive("clip_norm", clip_norm)
         if rate is not None and not 0 < rate <= 1:
             raise ValueError(f"rate (of sampling) must be in (0, 1], got {rate}")
@@ -100,7 +101,7 @@ class LoopWatch:
         self._gathered = gathered
         shapes = _shapes(model)
         self.layout = Layout(names=tuple(shapes), shapes=tuple(shapes.values()))
-        self._noise_multiplier, self._clip_norm = noise_multiplier, clip_norm
+        self._noise, self._clip_norm = _of_each_step(noise_multiplier, steps), clip_norm
         self._records, self._rate, self._accounted = records, rate, steps
         self._releases: list[Release] = []
         self._lot: tuple[tuple[int, ...] | None, Tensor | None] | None = None
@@ -144,23 +145,15 @@ class LoopWatch:
             came = None if kept is None or came is None else torch.cat([kept, came])
         self._lot = names, came
 
-    def release(
-        self,
-        total: Vectors | None,
-        noised: Vectors,
-        *,
-        noise_multiplier: float | None = None,
-        clip_norm: float | None = None,
-    ) -> Vectors:
+    def release(self, total: Vectors | None, noised: Vectors, *, clip_norm: float | None = None) -> Vectors:
         """Record the sum of the clipped rows, ``(d,)`` or tensors, before and after the noise was added; return
         ``noised``.
 
         Both are the sum and not the mean, in its unit: the noise has ``noise_multiplier * clip_norm``. Hand ``noised``
-        over before it is rounded, clamped or divided. ``noise_multiplier``, ``clip_norm``: those of this step, where a
-        schedule changes them.
+        over before it is rounded, clamped or divided. ``clip_norm``: that of this step, where it changes.
 
-        Raises ValueError for sums of another shape and for a schedule out of range, TypeError for sums that are no
-        arrays or tensors.
+        Raises ValueError for sums of another shape and a clip norm out of range, TypeError for sums that are no arrays
+        or tensors.
         """
         if not self._gathered:
             refuse_shares(what="pass lots and sums of all processes to the watch of one of them, with gathered=True")
@@ -180,7 +173,7 @@ class LoopWatch:
                 longest=None if compared is None else compared.longest,
                 rule="" if compared is None else compared.rule,
                 clip_norm=float(norm),
-                noise_multiplier=float(self._noise_multiplier if noise_multiplier is None else noise_multiplier),
+                noise_multiplier=self._noise[min(len(self._releases), len(self._noise) - 1)],
                 rows=None if rows is None else len(rows),
                 ids=ids,
             )
@@ -294,7 +287,8 @@ class LoopWatch:
         ledger: AccountantHistory | None = None
         if self._rate is not None:
             accounted = len(self._releases) if self._accounted is None else self._accounted
-            ledger = ((self._noise_multiplier, float(self._rate), accounted),) if accounted else ()
+            noise = self._noise if len(self._noise) > 1 else self._noise * accounted
+            ledger = tuple((one, float(self._rate), len(list(same))) for one, same in groupby(noise))
         remarks = {} if self._accounted is not None else {"ledger": "the loop gives no steps to an accountant"}
         if (reason := undetermined_rule(self._weights)) is not None:
             remarks["weights"] = reason
@@ -437,6 +431,16 @@ def _tensor(name: str, value: Any) -> Tensor:
     if not isinstance(value, Tensor | np.ndarray):
         raise TypeError(f"{name} must be a tensor or an array, got {type(value).__name__}")
     return torch.as_tensor(value).detach()
+
+
+def _of_each_step(noise: float | Sequence[float], steps: int | None) -> tuple[float, ...]:
+    """The noise multiplier of each step, or the one of all."""
+    each = noise if isinstance(noise, Sequence | np.ndarray) and not isinstance(noise, str) else [noise]
+    for one in each:
+        check_positive("noise_multiplier", one)
+    if len(each) not in (1, steps or max(1, len(each))):
+        raise ValueError(f"noise_multiplier must have one number for each of the {steps} steps, got {len(each)}")
+    return tuple(map(float, each))
 
 
 def _indices(ids: Iterable[int]) -> tuple[int, ...]:

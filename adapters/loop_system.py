@@ -73,7 +73,7 @@ class Loop(TrainingOnData):
         train: Callable[[Any, Any], Any],
         data: Any,
         *,
-        noise_multiplier: float,
+        noise_multiplier: float | Sequence[float],
         clip_norm: float,
         rate: float,
         steps: int,
@@ -164,7 +164,8 @@ class Loop(TrainingOnData):
         except Exception as error:
             return f"a run in which other noised sums were released ended with {type(error).__name__}: {error}"
         names = [n for n in first.record.layout.names if n in first.ends and n in first.begins]
-        kept = [n for n in names if _moved(first, n) and torch.equal(first.ends[n], again.ends[n])]
+        ends = [n for n in names if torch.equal(first.ends[n], again.ends[n])]
+        kept = [n for n in ends if not torch.equal(first.begins[n], first.ends[n])]
         sums = [(one.received, two.received) for one, two in zip(releases[1:], again.record.releases[1:], strict=False)]
         same = all(a is not None and b is not None and torch.equal(a, b) for a, b in sums)
         if not kept and (names or not same):
@@ -200,10 +201,6 @@ def _tensors(returned: object, name: str = "returned") -> dict[str, Tensor]:
     return {key: one for number, part in parts for key, one in _tensors(part, f"{name} {number}").items()}
 
 
-def _moved(played: Played, name: str) -> bool:
-    return not torch.equal(played.begins[name], played.ends[name])
-
-
 @dataclass(kw_only=True, eq=False)
 class _Watches:
     """What ``train`` receives as ``watch``; arguments as of ``Loop`` and its runs."""
@@ -219,12 +216,9 @@ class _Watches:
     def __call__(self, model: Any, **stated: Any) -> "_PlayedWatch":
         """Return the watch of a model."""
         if others := sorted(stated.keys() - {"rate", "steps"}):
-            words = (
-                f"watch(model) takes only rate and steps (if they differ in this run), got {', '.join(others)}: set "
-            )
-            raise Unwatchable(
-                f"{words}noise_multiplier and clip_norm in Loop, and give it the training records as data"
-            )
+            words = "watch(model) takes only rate and steps (if they differ in this run), got "
+            words += f"{', '.join(others)}: set noise_multiplier and clip_norm in Loop, and give it the records as data"
+            raise Unwatchable(words)
         made = _PlayedWatch(model, self, **{**self.stated, **stated})
         self.watches.append(made)
         return made

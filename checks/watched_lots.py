@@ -30,7 +30,6 @@ _SLACK = 1e-6
 _EPSILON_ROUNDING = 0.02
 """Relative difference between two accountants that is no fault: both round their losses, in either direction."""
 
-_FULL = 1.0
 _ROUNDING = 1e-3
 _COMPARED = 2**33
 """Pairs of records, times lots, that are compared at most."""
@@ -99,7 +98,7 @@ def lot_checks(recording: TrainingRecord) -> list[CheckResult]:
         )
         return [once, *(name.skipped(why) for name in names[1:])]
     lots = Lots(tuple(one.ids or () for one in seen), recording.population, rates.pop())
-    if lots.rate >= _FULL:
+    if lots.rate >= 1:
         return [once, *(_unneeded(name) for name in names[1:])]
     if once.passed is False:
         # A rate of several draws for one step shows in every other test, as the same fault.
@@ -207,18 +206,13 @@ def _sizes(lots: Lots) -> CheckResult:
     seldom = lots.least_rate < rate
     # For one mean rate, sizes vary the least if some records are drawn at the accounted rate, and others never.
     drawn = int(n * lots.least_rate / rate) if seldom else n
-    below = binom.cdf(np.arange(drawn + 1), drawn, rate)
-    width = min(int(sizes.max() - sizes.min()), drawn)
-    inside = below[width:] - np.concatenate([[0.0], below[: drawn - width]])
-    # P(all sizes within this width) is at most the sum over the places of the window.
-    chance = math.exp(min(0.0, float(_log_sum(len(sizes) * np.log(np.maximum(inside, 1e-300))))))
+    width, chance = min(int(np.ptp(sizes)), drawn), _alike(sizes, drawn, rate)
     if chance < WATCHED.level("watched run", 2):
         words = (
             f"the sizes of {len(sizes)} lots differ by at most {width}; Poisson sampling of {drawn} records at "
             f"rate {rate:.4g} varies more"
         )
-        deviation = math.sqrt(drawn * rate * (1 - rate))
-        return SIZES.at_least(float(sizes.std()), deviation, unit="records", witness=words)
+        return SIZES.at_least(float(sizes.std()), math.sqrt(drawn * rate * (1 - rate)), unit="records", witness=words)
     above = binom.sf(sizes - 1, n, rate)
     tails = 2 * (above if seldom else np.minimum(binom.cdf(sizes, n, rate), above))
     worst, level = int(np.argmin(tails)), WATCHED.level("watched run", 2 * len(sizes))
@@ -230,6 +224,14 @@ def _sizes(lots: Lots) -> CheckResult:
         return SIZES.passes(words)
     limit = f"{0 if seldom else binom.ppf(level / 2, n, rate):g} to {binom.isf(level / 2, n, rate):g} records allowed"
     return SIZES.failed(f"{words}; {limit}", cause="lots have sizes that Poisson sampling does not give")
+
+
+def _alike(values: FloatArray, trials: int, rate: float) -> float:
+    """A bound on the probability that independent binomial numbers differ by no more than these values."""
+    width, below = min(int(np.ptp(values)), trials), binom.cdf(np.arange(trials + 1), trials, rate)
+    inside = below[width:] - np.concatenate([[0.0], below[: trials - width]])
+    # P(all within this width) is at most the sum over the places of the window.
+    return math.exp(min(0.0, float(_log_sum(len(values) * np.log(np.maximum(inside, 1e-300))))))
 
 
 def _log_sum(terms: FloatArray) -> float:
@@ -247,7 +249,7 @@ def _used_again(lots: Lots) -> CheckResult | None:
         return None
     lot, places = max(again, key=lambda one: len(one[0]))
     pairs = steps * (steps - 1) // 2
-    allowed = float(binom.isf(WATCHED.level("watched run", 6 * pairs), lots.population, lots.rate**2))
+    allowed = float(binom.isf(WATCHED.level("watched run", 8 * pairs), lots.population, lots.rate**2))
     if len(lot) <= allowed:
         return None
     more = f"; so are {len(again) - 1} other lots" if len(again) > 1 else ""
@@ -267,12 +269,14 @@ def _overlap(lots: Lots) -> CheckResult:
         return found
     times = lots.times()
     pairs, below = int((times * (times - 1) / 2).sum()), _pair_law(lots.population, steps, lots.rate).cumsum()
-    level = WATCHED.level("watched run", 6)
+    level, expected = WATCHED.level("watched run", 8), lots.population * math.comb(steps, 2) * lots.rate**2
     # Rates that change from step to step may leave no pairs at all.
     if lots.least_rate >= lots.rate and below[min(pairs, len(below) - 1)] + _ERROR < level:
         words = f"times one record is in two of {steps} lots"
         return OVERLAP.at_least(pairs, int((below < level).sum()), unit="records", witness=words)
-    expected = lots.population * math.comb(steps, 2) * lots.rate**2
+    if lots.least_rate >= lots.rate and _alike(times, steps, lots.rate) < level:
+        words = f"all records are in {times.min():g} to {times.max():g} of {steps} lots, as records that take turns are"
+        return OVERLAP.failed(words)
     words = f"{pairs} times one record is in two of {steps} lots; Poisson sampling gives {expected:.4g} on average"
     return OVERLAP.passes(words)
 
@@ -282,7 +286,7 @@ def _neighbours(lots: Lots) -> CheckResult | None:
 
     Lots that share no record within an epoch show here, also where the counts over many epochs are as usual.
     """
-    held, level = [set(lot) for lot in lots.ids], WATCHED.level("watched run", 6)
+    held, level = [set(lot) for lot in lots.ids], WATCHED.level("watched run", 8)
     for first in (0, 1):
         places = range(first, len(held) - 1, 2)
         common = sum(len(held[n] & held[n + 1]) for n in places)

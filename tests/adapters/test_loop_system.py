@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from fedassay import claim_from_noise
 from fedassay.adapters.loop_system import Loop
 from fedassay.adapters.opacus import Training
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
@@ -17,6 +18,7 @@ from torch.utils.data import TensorDataset
 
 RECORDS, DIM, RATE, STEPS, SIZE = 100, 12, 0.2, 12, 20
 STATED = {"noise_multiplier": 1.0, "clip_norm": 1.0, "rate": RATE, "steps": STEPS, "delta": 1e-5}
+SCHEDULE = [2 * 0.9**step for step in range(STEPS)]
 
 
 def clipped(rows):
@@ -73,7 +75,7 @@ def loop(
                 watch.lot(part, shown(rows if first is None else (rows := first(rows))))
                 total, losses = total + rows_of(rows).sum(0), [*losses, errors.square()]
             loss = float(torch.cat(losses).mean())
-            noised = total + noise * torch.randn(DIM)
+            noised = total + np.broadcast_to(noise, STEPS)[step].item() * torch.randn(DIM)
             handed = hand_over(watch, total, noised)
             noised = noised if handed is None else handed
             gradient = noised / divisor(len(data), lot) + added * rows.sum(0)
@@ -139,6 +141,7 @@ RIGHT = [
     {"hand_over": by_name},
     {"stop": lambda loss, step: step == 7},
     {"noise": 1.5, "epsilon": 20.0},
+    {"noise": SCHEDULE, "noise_multiplier": np.array(SCHEDULE)},
 ]
 
 
@@ -186,6 +189,7 @@ BROKEN = [
     ({"rows_of": mostly_clipped}, "sum of clipped rows"),
     ({"returns": lambda model, loss: (loss, {"weight": model.weight.detach().clone()})}, "state without noise"),
     ({"noise": 0.5}, "noise scale"),
+    ({"noise": [one**2 / 2 for one in SCHEDULE], "noise_multiplier": SCHEDULE}, "noise scale"),
     ({"epsilon": 0.5}, "epsilon accounted"),
 ]
 
@@ -221,6 +225,12 @@ def only_of_all_records(data):
 def test_a_loop_that_shows_too_little_is_left_open_in_words(changes, words):
     gate = judge_watched(watch(loop(**changes)))
     assert (gate.exit_code, words in gate.verdict_line) == (11, True), gate.verdict_line
+
+
+def test_a_schedule_of_noise_is_accounted_step_by_step():
+    # Steps on all records are one Gaussian mechanism, whose mu is the root of the sum of 1 / noise^2.
+    whole = claim_from_noise(1 / np.hypot.reduce(1 / np.array(SCHEDULE)), delta=1e-5, adjacency="zero_out")
+    assert loop(noise_multiplier=SCHEDULE, rate=1.0).claim.epsilon == pytest.approx(whole.epsilon, rel=0.01)
 
 
 @pytest.mark.simulations
@@ -304,6 +314,8 @@ def without_rows(data, watch):
         (lambda: Loop(None, 5, **STATED), TypeError, "data must have a length and indices"),
         (lambda: loop(rate=2), ValueError, "rate .* must be in"),
         (lambda: loop(steps=0), ValueError, "steps must be"),
+        (lambda: loop(noise_multiplier=SCHEDULE[1:]), ValueError, "one number for each of the 12 steps, got 11"),
+        (lambda: loop(noise_multiplier=[0.0, *SCHEDULE[1:]]), ValueError, "must be a number > 0, got 0.0"),
         (lambda: loop(delta=0), ValueError, "delta must"),
         (lambda: loop(epsilon=-1), ValueError, "epsilon must be a finite number >= 0"),
         (lambda: Loop("train", records(), **STATED), TypeError, "train must be a function"),

@@ -7,6 +7,7 @@ import torch
 from fedassay.adapters.loop_system import Loop
 
 from dp_faults import Subject
+from dp_faults.unwatched import Unwatched
 
 from ._fedassay_parts import failed, setting, too_small
 
@@ -22,9 +23,25 @@ def loop(subject: Subject, part: Any, seed: int) -> str:
         part["train"](held, np.random.default_rng(np.random.randint(2**31)), record)  # noqa: NPY002
         return record.synced()
 
+    plan = _Plan(stated["noise_multiplier"])
+    part["train"](like, np.random.default_rng(seed), plan)
+    if len(set(plan.noise)) > 1:
+        stated["noise_multiplier"] = plan.noise
     data = list(zip(*like, strict=True)) if isinstance(like, tuple) else like
     found = Loop(train, data, delta=subject.program.claim.delta, **stated, **setting(subject))
     return failed(found, seed) or too_small(subject, found.claim.epsilon)
+
+
+class _Plan(Unwatched):
+    """The noise multipliers that a loop states for its steps."""
+
+    def __init__(self, of_all: float) -> None:
+        self._of_all = of_all
+        self.noise: list[float] = []
+
+    def release(self, total: Any, noised: Any, **of_step: Any) -> Any:
+        self.noise.append(of_step.get("noise_multiplier", self._of_all))
+        return noised
 
 
 class _Record:
@@ -61,7 +78,7 @@ class _Record:
         self.synced()
         self._made.lot(indices, rows)
 
-    def release(self, total: Any, noised: Any, **of_step: Any) -> Any:
+    def release(self, total: Any, noised: Any, *, noise_multiplier: Any = None, **of_step: Any) -> Any:
         self._made = self._made or self._begin(len(total))
         self.synced()
         return self._made.release(total, noised, **of_step)

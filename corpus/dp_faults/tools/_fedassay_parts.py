@@ -41,7 +41,12 @@ def opacus(subject: Subject, part: Any, seed: int) -> str:
 
 
 def law(subject: Subject, part: Any, seed: int) -> str:
-    """Compute epsilon again, of steps of Gaussian noise on Poisson-sampled lots; other laws are left to the release."""
+    """Compute epsilon again, of steps of Gaussian noise on Poisson-sampled lots; other laws are left to the release.
+
+    So are claims about replaced records, since a law does not state how far these move a sum.
+    """
+    if subject.program.claim.adjacency == "replace_one":
+        return ""
     if part["mechanism"] != "gaussian" or set(part) - {"mechanism", "noise_multiplier", "rate", "steps"}:
         return ""
     implied = claim_from_noise(
