@@ -147,13 +147,10 @@ def test_a_release_without_noise_has_no_density():
     [
         ({"clip_norm": 0.0}, "clip norm must be a number > 0, got 0.0"),
         ({"noise_std": -1.0}, "noise_std must be a number >= 0, got -1.0"),
-        ({"noise_std": math.nan}, "got nan"),
         ({"rate": 1.5}, r">= 1, got 1.5 and 1"),
         ({"steps": 0}, "got 1.0 and 0"),
-        ({"steps": 2.5}, "got 1.0 and 2.5"),
         ({"scale": 0.0}, "scale .* other than 0, got 0.0"),
         ({"scale": math.nan}, "scale .*got nan"),
-        ({"scale": math.inf}, "scale .*got inf"),
         ({"clip_norm": "1"}, "clip_norm of a law must be a number, got '1'"),
         ({"noise_std": torch.tensor(1.0)}, r"noise_std of a law must be a number, got tensor"),
     ],

@@ -165,11 +165,8 @@ def test_specifications_of_suite_files_give_the_partitions():
         ("dirichlet", "dirichlet needs a value for alpha"),
         ({"alpha": 0.5}, "table of the partition needs a name as its key kind"),
         ({"kind": "dirichlet", "alpha": 0}, "alpha must be a number > 0, got 0"),
-        ({"kind": "dirichlet", "alpha": float("nan")}, "alpha must be a number > 0, got nan"),
-        ({"kind": "dirichlet", "alpha": "big"}, "alpha must be a number > 0, got 'big'"),
         ({"kind": "dirichlet", "alpha": 2e9}, "alpha .*must be at most 1e9, got 2000000000.0"),
         ({"kind": "shards", "per_client": 0}, "per_client .*must be a whole number >= 1, got 0"),
-        ({"kind": "shards", "per_client": 1.5}, r"per_client .*must be a whole number >= 1, got 1\.5"),
     ],
 )
 def test_a_bad_specification_is_named(spec, message):

@@ -180,8 +180,6 @@ def of_nine(spec):
     ("parser", "spec", "message"),
     [
         (of_nine, {"epoch": 0}, r"epoch, .* must be a whole number >= 1, got 0"),
-        (of_nine, {"epoch": 2.5}, "got 2.5"),
-        (of_nine, {"epoch": True}, "got True"),
         (of_nine, {"epochs": 3}, r"sampling must be .*\{ epoch = N \}.*known: epoch,"),
         (of_nine, {"epoch": 3, "poisson": 0.1}, "field of the sampling rule epoch must be .*, got 'poisson'"),
         (of_nine, {"epoch": 3, "same": 1}, "same .* must be true or false, got 1"),
@@ -201,13 +199,7 @@ def of_nine(spec):
         (sampling_from, {"poisson": 0.1, "fixed_size": 3}, "sampling must be"),
         (sampling_from, {"poisson": None}, "sampling must be"),
         (sampling_from, {"poisson": 0}, r"probability must be in \(0, 1\], got 0"),
-        (sampling_from, {"poisson": 1.5}, "got 1.5"),
-        (sampling_from, {"poisson": float("nan")}, "got nan"),
-        (sampling_from, {"poisson": "0.1"}, "got '0.1'"),
-        (sampling_from, {"poisson": True}, "got True"),
         (sampling_from, {"fixed_size": 0}, "whole number >= 1, got 0"),
-        (sampling_from, {"fixed_size": 2.5}, "whole number >= 1, got 2.5"),
-        (sampling_from, {"fixed_size": True}, "got True"),
     ],
 )
 def test_any_other_spelling_is_refused_with_what_was_given(parser, spec, message):
