@@ -94,33 +94,11 @@ def test_a_missing_curve_by_round_is_reported(run_maker):
     assert line.startswith(f"1 file ({ROUNDS}, of cell c1): missing; ")
 
 
-def test_an_archive_of_texts_is_not_read_as_arrays(scored):
-    with zipfile.ZipFile(scored, "w") as archive:
-        archive.writestr("member", "text")
-    folder = RunFolder.read(scored.parents[2])
-    assert folder.files.arrays(folder.records[0]) is None
-    assert "array member is not an array as numpy saves it" in only(folder).reason
-
-
-@pytest.mark.parametrize("content", [b"", b"PK", b"text", b"\x93NUMPY\x01", b"\x80\x04K\x01."])
-def test_scores_that_are_no_archive_are_reported_without_being_asked_for(scored, content):
-    scored.write_bytes(content)
-    found = only(RunFolder.read(scored.parents[2]))
-    assert (found.place, found.cell_id) == ("cells/c0/scores.npz", "c0")
-    assert found.reason.startswith("cannot be read as arrays: ")
-
-
 def test_scores_cut_anywhere_are_reported(scored):
     whole = scored.read_bytes()
     for cut in range(0, len(whole), 97):
         scored.write_bytes(whole[:cut])
         assert only(RunFolder.read(scored.parents[2])).place == "cells/c0/scores.npz"
-
-
-def test_a_single_array_under_the_name_of_an_archive_is_reported(scored):
-    with scored.open("wb") as file:
-        np.save(file, np.zeros(3))
-    assert only(RunFolder.read(scored.parents[2])).cell_id == "c0"
 
 
 def test_a_flipped_bit_within_an_array_is_reported_once_it_was_read(scored):
