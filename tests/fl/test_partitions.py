@@ -76,15 +76,6 @@ def test_shards_deal_each_sample_once_in_hands_of_equal_size(labels, data):
     assert max(sizes) - min(sizes) <= per_client
 
 
-def test_two_shards_of_sorted_labels_hold_two_labels_at_most():
-    labels = np.array([3, 0, 1, 2, 0, 3, 2, 1])
-    parts = Shards(per_client=2).split(labels, 2, _rng())
-    hands = {tuple(labels[part].tolist()) for part in parts}
-    # Sorted, the fragments are the four labels: a hand is two of them, the other client has the other two.
-    assert sorted(len(set(hand)) for hand in hands) == [2, 2]
-    assert sorted(label for hand in hands for label in set(hand)) == [0, 1, 2, 3]
-
-
 def test_one_shard_each_is_the_sorted_labels_cut_and_dealt():
     labels = np.array([2, 1, 0, 2, 1, 0])
     parts = Shards(per_client=1).split(labels, 3, _rng())
