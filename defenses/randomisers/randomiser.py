@@ -194,7 +194,6 @@ class Randomiser:
 
     epsilon: float
     source: ClassVar[str]
-    unbiased: ClassVar[bool] = True
     closed: ClassVar[bool] = False
     """Whether ``pair_law`` is in closed form, and no other pair has a larger ratio."""
 
@@ -249,21 +248,13 @@ class Randomiser:
         """
         return np.asarray(reports, dtype=np.float64)
 
-    def variance(self, value: ArrayLike) -> FloatArray:
-        """Return the variance of each coordinate of the server's estimate by a closed formula, array of shape (*target
-        shape).
-        """
-        raise NotImplementedError
-
     def target(self, value: ArrayLike) -> FloatArray:
         """Return the quantity that the server estimates: the value itself or an encoding of it."""
         return np.asarray(value, dtype=np.float64)
 
     def expectation(self, value: ArrayLike) -> FloatArray:
-        """Return the mean of the server's estimate; this mean equals ``target(value)`` if the randomiser is
-        ``unbiased``.
-        """
-        return self.target(value)
+        """Return the mean of the server's estimate of a category; a grid's decoder is computed from it."""
+        raise NotImplementedError
 
     def pair_law(self) -> PairLaw:
         """Return the distributions of the report under the two values that reports distinguish best, by listing all
@@ -450,17 +441,6 @@ class Flips:
         """Return an unbiased estimate of each bit from its report, an array of the same shape."""
         return np.asarray((np.asarray(reports) - self.zero) / (self.one - self.zero))
 
-    def variance(self, bits: ArrayLike) -> FloatArray:
-        return bit_variance(bits, self.one, self.zero)
-
-
-def bit_variance(bits: ArrayLike, one: float, zero: float) -> FloatArray:
-    """Return the variance of each bit's unbiased estimate ``(report - zero) / (one - zero)``, where ``one`` and
-    ``zero`` are the probabilities that a bit 1 and a bit 0 are reported as 1.
-    """
-    chance = np.where(np.asarray(bits) == 1, one, zero)
-    return np.asarray(chance * (1 - chance) / (one - zero) ** 2)
-
 
 def all_bits(length: int) -> WeightedReports:
     """Return all sequences of ``length`` bits, one per row of an array; raise ValueError for more than 20 bits."""
@@ -493,6 +473,9 @@ class FiniteDomain(Randomiser, ABC):
     def target(self, value: ArrayLike) -> FloatArray:
         return np.asarray(categories(value, self.domain)[..., np.newaxis] == np.arange(self.domain), dtype=np.float64)
 
+    def expectation(self, value: ArrayLike) -> FloatArray:
+        return self.target(value)
+
 
 class FlippedBits(FiniteDomain, ABC):
     """A base class of randomisers that encode a value as bits and flip each; they estimate the encoding."""
@@ -517,9 +500,6 @@ class FlippedBits(FiniteDomain, ABC):
 
     def estimate(self, reports: ArrayLike) -> FloatArray:
         return self.flips.estimate(reports)
-
-    def variance(self, value: ArrayLike) -> FloatArray:
-        return self.flips.variance(self.encoded(value))
 
 
 @dataclass(frozen=True, kw_only=True)

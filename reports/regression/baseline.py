@@ -173,9 +173,9 @@ class Instrument(_Stored):
     data: dict[str, str]
     federations: dict[str, dict[str, Any]]
     attacks: dict[str, dict[str, Any]]
-    margins: dict[str, float] = Field(default_factory=dict)
+    margins: dict[str, float]
     """The margins that the suite sets: a wider margin would let a worse defense pass."""
-    audit: dict[str, Any] = Field(default_factory=dict)
+    audit: dict[str, Any]
     """The suite's audit table and alpha: an audit with less power would let a false claim pass."""
 
 
@@ -191,7 +191,7 @@ class StoredDefense(_Stored):
     table: dict[str, Any]
     claims: tuple[str, ...]
     audited: tuple[str, ...]
-    terms: dict[str, dict[str, tuple[str, ...]]] = Field(default_factory=dict)
+    terms: dict[str, dict[str, tuple[str, ...]]]
 
 
 class Baseline(_Stored):
@@ -295,15 +295,7 @@ class Baseline(_Stored):
     @property
     def digest(self) -> str:
         """The SHA-256 digest of the whole baseline in canonical JSON."""
-        return digest_of(self._content())
-
-    def _content(self) -> dict[str, Any]:
-        """The content as JSON, without empty optional fields: a new one then changes no existing digest."""
-        content = self.model_dump(mode="json", by_alias=True)
-        _drop_empty(content["instrument"], "margins", "audit")
-        for part in content["defenses"].values():
-            _drop_empty(part, "terms")
-        return content
+        return digest_of(self.model_dump(mode="json", by_alias=True))
 
     def series(self) -> dict[CellKey, StoredCell]:
         """Return the metrics to be compared by their keys."""
@@ -329,7 +321,7 @@ class Baseline(_Stored):
                 f"{path} is not overwritten, because it has schema {found!r} and not {SCHEMA!r}: name another file"
             )
         # The digest does not cover itself, so it is added last.
-        content = self._content() | {"sha256": self.digest}
+        content = self.model_dump(mode="json", by_alias=True) | {"sha256": self.digest}
         cells = ",\n".join(f"  {json.dumps(cell)}" for cell in content.pop("cells"))
         head = json.dumps(content, indent=1)
         return write_whole(path, f'{head[:-2]},\n "cells": [\n{cells}\n ]\n}}\n')
@@ -361,12 +353,6 @@ def _audit(suite: dict[str, Any]) -> dict[str, Any]:
     return {**table, "alpha": suite.get("alpha")} if isinstance(table, dict) else {}
 
 
-def _drop_empty(table: dict[str, Any], *names: str) -> None:
-    for name in names:
-        if not table[name]:
-            del table[name]
-
-
 def _terms(one: StatedClaim) -> dict[str, str]:
     claim = one.claim
     return {
@@ -375,7 +361,6 @@ def _terms(one: StatedClaim) -> dict[str, str]:
         "model": claim.dp_model,
         "trust": claim.trust,
         "sampling": claim.sampling,
-        # These words are part of the file format: other ones would make every existing baseline differ.
         "standing": "control" if one.control else one.variant.replace("_", " ") or "honest",
     }
 

@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
-from ...audit.output_file import SUM
 from ...audit.wording import counted, plain
 from ...suites.results.rows import SkippedRow, skipped_counts
-from ...suites.results.store import MANIFEST
 from ..reading.cell_files import SkippedFile
 from ..reading.claims import ClaimRow
 from ..reading.pooling import gathered
@@ -180,12 +178,6 @@ def unread_table(folder: RunFolder) -> Table:
     Call it last: some damage only shows when a table or a figure reads the file.
     """
     rows = [*_rows(folder.skipped), *_files(folder.files.unread(folder.records))]
-    if folder.gate is not None and SUM not in (folder.manifest.model_extra or {}):
-        why = (
-            "an earlier version of fedassay made this run and wrote no checksum, so changes of its dates and CPU "
-            "time are not found"
-        )
-        rows.append(("checksum", MANIFEST, "", why))
     # A damaged file can give a different reason for each of a million lines.
     left = rows[MOST_REASONS:]
     return Table(

@@ -1,7 +1,4 @@
-"""The text of a suite file: its bounds, the line of each key for error messages, overrides and presets.
-
-Beyond the bounds a parser or a check would fail in its own words, or fill the memory before it fails.
-"""
+"""The text of a suite file: the line of each key for error messages, overrides and presets."""
 
 import math
 import re
@@ -18,60 +15,24 @@ from typing import Any
 
 from ...audit.wording import nearest
 
-DEEPEST = 64
-MOST_LETTERS = 1_000_000
-MOST_VALUES = 100_000
-TOO_DEEP = f"its lists or tables are nested more than {DEEPEST} levels deep"
-TOO_LONG = f"it must have at most {MOST_LETTERS} letters"
 TOO_LARGE = "a whole number has more than 64 bits"
-_PART = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
-_DEEP_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{DEEPEST}}}")
 
 
-def unreadable(text: str) -> str:
-    """Return why a TOML text must not be parsed: it is too long, or one of its dotted keys is too deep; empty if it may
-    be.
+def wrong_number(value: Any, path: tuple[str, ...] = ()) -> tuple[tuple[str, ...], str] | None:
+    """Return the place of the first number of a parsed suite that its manifest could not hold, and the reason; None if
+    there is none.
     """
-    if len(text) > MOST_LETTERS:
-        return f"{TOO_LONG}, got {len(text)}"
-    # Python's parser stores every beginning of a dotted key: the memory grows with the square of its length.
-    return TOO_DEEP if _DEEP_KEY.search(text) else ""
-
-
-def outside_bounds(tree: Mapping[str, Any]) -> tuple[tuple[str, ...], str] | None:
-    """Return the place of the first value of a parsed suite that is outside the bounds, and the reason; None if there
-    is none.
-    """
-    # A stack of its own, because Python's may end before the bound of nesting is reached.
-    left: list[tuple[tuple[str, ...], Any]] = [((), tree)]
-    values = 0
-    while left:
-        path, value = left.pop()
-        values += len(value) if isinstance(value, Mapping | list | tuple) else 0
-        if values > MOST_VALUES:
-            return (), f"a suite must hold at most {MOST_VALUES} values"
-        if len(path) > DEEPEST:
-            return path[:4], f"{'.'.join(path[:4])} is nested more than {DEEPEST} levels deep"
-        if reason := _wrong_number(value):
-            return path, f"{'.'.join(path)} {reason}"
-        left += reversed(_inside(path, value))
-    return None
-
-
-def _inside(path: tuple[str, ...], value: Any) -> list[tuple[tuple[str, ...], Any]]:
-    if isinstance(value, Mapping):
-        return [((*path, str(key)), item) for key, item in value.items()]
-    items = value if isinstance(value, list | tuple) else ()
-    return [((*path, str(number)), item) for number, item in enumerate(items)]
-
-
-def _wrong_number(value: Any) -> str:
+    if isinstance(value, Mapping | list | tuple):
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        inside = (wrong_number(item, (*path, str(key))) for key, item in items)
+        return next((found for found in inside if found is not None), None)
     # TOML has nan and inf, but JSON, in which the manifest is written, does not.
     if isinstance(value, float) and not math.isfinite(value):
-        return "must be finite, got NaN or infinity"
+        return path, f"{'.'.join(path)} must be finite, got NaN or infinity"
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        return f"must be a whole number of at most 64 bits, got one of {value.bit_length()} bits"
-    return ""
+        bits = value.bit_length()
+        return path, f"{'.'.join(path)} must be a whole number of at most 64 bits, got one of {bits} bits"
+    return None
 
 
 _HEADER = re.compile(r"^\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(#.*)?$")
@@ -132,13 +93,10 @@ class Source:
         """Parse the suite file and return it as a dictionary.
 
         Raises:
-            ConfigError: if it is not TOML, with the line and the parser's own message, or nested too deeply.
+            ConfigError: if it is not TOML, with the line and the parser's own message.
         """
         if self.given is not None:
-            try:
-                return deepcopy(dict(self.given))  # Presets and overrides change the tree, never the caller's one.
-            except RecursionError:
-                raise ConfigError(f"{self.name}: {TOO_DEEP}") from None
+            return deepcopy(dict(self.given))  # Presets and overrides change the tree, never the caller's one.
         try:
             return _parsed(self.text, f"{self.name}: the file cannot be read")
         except tomllib.TOMLDecodeError as error:
@@ -198,8 +156,6 @@ def apply_override(tree: dict[str, Any], assignment: str) -> str:
     path = [part.strip() for part in key.split(".")]
     if not sign or not all(path):
         raise ConfigError(f"--set must have the form key.sub=value, got {assignment!r}")
-    if len(path) > DEEPEST:
-        raise ConfigError(f"--set {key[:80]}...: the key must not be nested more than {DEEPEST} levels deep")
     try:
         value = _parsed(f"value = {text}", f"--set {key}: the value cannot be read")["value"]
     except tomllib.TOMLDecodeError:
@@ -210,15 +166,11 @@ def apply_override(tree: dict[str, Any], assignment: str) -> str:
 
 
 def _parsed(text: str, place: str) -> dict[str, Any]:
-    """Parse TOML. Raises ConfigError, which starts with ``place``, for a text that no parser should read."""
-    if reason := unreadable(text):
-        raise ConfigError(f"{place}: {reason}")
+    """Parse TOML. Raises ConfigError, which starts with ``place``, for a number that Python cannot read."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         raise
-    except RecursionError:
-        raise ConfigError(f"{place}: {TOO_DEEP}") from None
     except ValueError:  # Python reads no number of more than 4300 digits.
         raise ConfigError(f"{place}: {TOO_LARGE}") from None
 

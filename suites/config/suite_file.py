@@ -23,7 +23,7 @@ from .source import (
     check_left_out,
     keep_only,
     mistake_text,
-    outside_bounds,
+    wrong_number,
 )
 from .sweeps import expanded
 from .tables.suite import AttackSpec, DefenseSpec, Suite
@@ -94,10 +94,8 @@ def _source_of(suite: str | Mapping[str, Any] | Suite) -> Source:
     if isinstance(suite, Suite):
         try:
             return Source(f"suite {suite.name!r}", given=suite.model_dump(mode="json", exclude_unset=True))
-        except ValueError as error:  # A value that no file can hold, or one of more levels than pydantic writes.
-            raise ConfigError(
-                f"suite {suite.name!r} cannot be written as a suite file, perhaps as it is nested too deeply: {error}"
-            ) from None
+        except ValueError as error:  # A value that no file can hold.
+            raise ConfigError(f"suite {suite.name!r} cannot be written as a suite file: {error}") from None
     if isinstance(suite, Mapping):
         return Source("the suite's dictionary", given=_with_kept_data(suite))
     bundled, path = bundled_suites(), Path(suite)
@@ -149,7 +147,7 @@ def weak_change(accept: bool) -> dict[str, str]:
 
 def check_suite(tree: dict[str, Any], source: Source) -> Suite:
     """Check a parsed suite; raise ConfigError with the file and line of each mistake."""
-    if (found := outside_bounds(tree)) is not None:
+    if (found := wrong_number(tree)) is not None:
         raise ConfigError(f"{source.where(found[0])}: {found[1]}")
     # A suite of mutants needs no defenses. For any other suite the missing table is an error.
     defaults: dict[str, Any] = {} if tree.get("mutants") is None else {"defenses": {}}

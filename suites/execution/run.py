@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ...attacks.attack import Attack
-from ...audit.output_file import SUM, is_changed
+from ...audit.output_file import is_changed
 from ...defenses.defense import Defense
 from ..attacking.finished_cells import Job, check_device
 from ..audits.audit_method import omitted_row, out_of_time, stop_reason
@@ -132,14 +132,9 @@ def relaunch(folder: Path, *, retry_failed: bool = False, show: Callable[[str], 
         )
     # Before anything that it names is imported.
     if is_changed(manifest):
-        what = (
-            "differs from its checksum"
-            if SUM in manifest
-            else "has no checksum, because an earlier version of fedassay wrote it"
-        )
         raise ConfigError(
-            f"{folder / MANIFEST} {what}, and resuming would run the code that it names: restore the file, or start a "
-            "new run"
+            f"{folder / MANIFEST} differs from its checksum, and resuming would run the code that it names: "
+            "restore the file, or start a new run"
         )
     kinds = {"suite": dict, "seed": int, "run_id": str, "versions": dict}
     if lacking := [key for key, kind in kinds.items() if type(manifest.get(key)) is not kind]:

@@ -11,7 +11,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from ...audit.claim import Adjacency, Claim, Unit
 from ...audit.observer import Observer
 from ..config.source import ConfigError
-from .record import EARLIER_CORRECT
 
 SCHEMA = "claims-1"
 Rate = Annotated[float, Field(ge=0, le=1)]
@@ -122,8 +121,7 @@ def stated_claims(content: dict[str, Any]) -> tuple[StatedClaim, ...]:
     schema.
     """
     # Read as JSON: strict mode then still accepts the text of an enum and a list for a tuple.
-    stated = ClaimsFile.model_validate_json(json.dumps(content), strict=True).claims
-    return tuple(one.model_copy(update={"defense": one.defense.replace(*EARLIER_CORRECT)}) for one in stated)
+    return tuple(ClaimsFile.model_validate_json(json.dumps(content), strict=True).claims)
 
 
 @dataclass(frozen=True, kw_only=True)

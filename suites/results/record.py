@@ -160,5 +160,3 @@ class Record(BaseModel):
 
 CORRECT = " (correct version)"
 """Suffix of the label of the correct version of a mutant."""
-EARLIER_CORRECT = (" (twin)", CORRECT)
-"""The suffix in runs whose rows have the schema result-1, and the present one."""

@@ -13,19 +13,8 @@ from pydantic import ValidationError
 
 from ...audit.output_file import parsed_json
 from ..config.source import mistake_text
-from .record import EARLIER_CORRECT, SCHEMA, Record
+from .record import SCHEMA, Record
 
-_EARLIER = "result-1"
-_RENAMED = (
-    ("role", r"^probe\Z", "check"),
-    ("route", r"^probe\Z", "check"),
-    ("metric", "^probe_", "check_"),
-    ("verdict", r"^KEPT\Z", "PASSED"),
-    ("verdict", r"^BROKEN\Z", "FAILED"),
-    ("reason", "; probe: ", "; implementation check: "),
-    ("defense", re.escape(EARLIER_CORRECT[0]), EARLIER_CORRECT[1]),
-)
-"""The words of rows of the schema result-1 that have other words in the present one, by field."""
 _START = re.compile(rb'(?=\{"schema":)')
 TORN = "the row was cut off while it was written"
 REPEATED = "the row repeats an earlier row"
@@ -147,28 +136,16 @@ def _parsed(text: bytes) -> Any:
 
 
 def read_record(content: Any) -> Record:
-    """Convert parsed JSON, of this schema or an older one, to a result row; raise ValueError for the first mistake."""
+    """Convert parsed JSON to a result row; raise ValueError for the first mistake."""
     if not isinstance(content, dict):
         raise ValueError(f"a row must be a JSON object, got {type(content).__name__}")
-    row = _in_present_words(content)
+    if (schema := content.get("schema")) != SCHEMA:
+        raise ValueError(f"a row must have schema {SCHEMA!r}, which this version of fedassay reads, got {schema!r}")
     try:
         # Strict: fedassay never writes a number as text, so such a row was edited by hand.
-        return Record.model_validate(row, strict=True)
+        return Record.model_validate(content, strict=True)
     except ValidationError as error:
         raise ValueError(f"the line is not a valid result row: {first_mistake(error)}") from None
-
-
-def _in_present_words(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the present schema, made of one of this schema or of the earlier one."""
-    if (schema := row.get("schema")) not in (SCHEMA, _EARLIER):
-        raise ValueError(f"a row must have schema {SCHEMA!r}, which this version of fedassay reads, got {schema!r}")
-    if schema == SCHEMA:
-        return row
-    found = row | {"schema": SCHEMA}
-    for field, earlier, present in _RENAMED:
-        if isinstance(found.get(field), str):  # The check of the whole row reports any other type.
-            found[field] = re.sub(earlier, present, found[field])
-    return found
 
 
 def first_mistake(error: ValidationError) -> str:

@@ -444,8 +444,7 @@ def changed_files(gate: Mapping[str, Any], folder: Path, rows: Rows) -> tuple[st
     """
     now, manifest = digests(folder, rows), read_json(folder / MANIFEST)
     changed = {name for key, name in _FILES.items() if key in gate and gate[key] != now[key]}
-    # Earlier versions wrote none; reports then state what is not covered.
-    changed |= {MANIFEST} if SUM in manifest and is_changed(manifest) else set()
+    changed |= {MANIFEST} if is_changed(manifest) else set()
     changed |= {GATE} if _FILES.keys() - gate.keys() else set()
     return tuple(name for name in (*_FILES.values(), GATE) if name in changed)
 

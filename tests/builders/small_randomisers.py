@@ -6,6 +6,7 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from fedassay.defenses import randomisers as package
 from fedassay.defenses.randomisers.randomiser import Randomiser
 
@@ -53,3 +54,12 @@ def small_randomisers(epsilon: float) -> dict[str, Randomiser]:
         for name, build in randomisers().items()
         for ending, fields in _VARIANTS.get(name, {"": _RANGE}).items()
     }
+
+
+def moments(randomiser: Randomiser, value: Any) -> tuple[Any, Any]:
+    """Return mean and variance of the server's estimate from one report about ``value``, by its density."""
+    outputs = randomiser.outputs(value)
+    masses = outputs.weights * np.exp(randomiser.log_density(outputs.reports, value))
+    estimates = randomiser.estimate(outputs.reports)
+    mean = np.tensordot(masses, estimates, (0, 0))
+    return mean, np.tensordot(masses, (estimates - mean) ** 2, (0, 0))

@@ -2,8 +2,6 @@
 
 import errno
 import json
-import shutil
-import subprocess
 import sys
 
 import pytest
@@ -147,19 +145,6 @@ def test_a_disk_that_is_full_from_the_start_is_named_and_left_as_it_was(say, sui
     assert not (tmp_path / "deep").exists()
 
 
-@pytest.mark.processes
-def test_a_file_that_may_not_grow_is_named_and_nothing_else_is_reported(suite_file, tmp_path):
-    code = "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (32768, 32768))\n"
-    code += "from fedassay.__main__ import main\nmain()"
-    words = ["run", str(suite_file("seeds = 1", "seeds = 8")), "-j", "2", "-o", "out"]
-    # -B: Python would leave bytecode that is cut off at the limit, and later programs could not import it.
-    command = [sys.executable, "-B", "-c", code, *words]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 12, done.stderr
-    told = "INCOMPLETE: the run stopped, because out/results.jsonl cannot be read or written: file too large."
-    assert done.stderr == f"{told} Finished cells are kept; go on with: fedassay resume out\n"
-
-
 @pytest.mark.simulations
 def test_a_failing_defense_is_incomplete_and_reported_on_the_way(say, suite_file, own_module):
     broken = MINE + "    def prepare(self, plan):\n        honest = super().prepare(plan)\n"
@@ -180,19 +165,6 @@ def test_a_correct_claim_that_is_refuted_fails_and_a_control_must_be(say, suite_
     (gate,) = lines(result, "gate")
     assert gate.startswith("gate   OK: 1 claim NOT REFUTED, 1 control REFUTED as intended")
     assert any("REFUTED (control, as intended)" in line for line in lines(result, "claim"))
-
-
-@pytest.mark.simulations
-def test_a_report_is_written_again_from_the_records_alone(say, finished, tmp_path):
-    folder = shutil.copytree(finished.folder, tmp_path / "copy")
-    shutil.rmtree(folder / "cells")
-    (folder / "report.html").unlink()
-    result = say("report", folder)
-    assert (result.exit_code, result.stdout) == (0, f"open   {folder / 'report.html'}\n")
-    assert "ldp_gaussian" in (folder / "report.html").read_text(encoding="utf-8")
-    assert say("report", folder, "--html", "page.html", "--md", "page.md").exit_code == 0
-    assert (tmp_path / "page.html").is_file()
-    assert (tmp_path / "page.md").is_file()
 
 
 @pytest.mark.simulations

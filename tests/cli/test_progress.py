@@ -6,7 +6,6 @@ import sys
 import pytest
 import typer
 from fedassay.cli import progress as progress_module
-from fedassay.cli.console import print_lines
 from fedassay.cli.errors import reported_errors
 from fedassay.cli.progress import Bar, Lines, print_table, progress
 from fedassay.reports.tables.table import Table
@@ -79,11 +78,6 @@ EVIL = "\u001b[2J\u001b[31mgate   OK\n\rgate   OK\u202e"
 CLEAN = "\ufffd[2J\ufffd[31mgate   OK gate   OK\ufffd"
 
 
-def test_what_is_said_is_one_line_each(capsys):
-    print_lines(f"a {EVIL}", "b")
-    assert capsys.readouterr().out == f"a {CLEAN}\nb\n"
-
-
 @pytest.mark.parametrize(
     ("error", "lines"),
     [
@@ -107,15 +101,6 @@ def test_progress_and_tables_clear_no_screen_and_forge_no_line(capsys):
     out = capsys.readouterr().out
     assert not set("\x1b\r\u202e") & set(out)
     assert not any(line.startswith("gate") for line in out.splitlines())
-
-
-def test_a_watched_bar_prints_a_reason_without_escapes():
-    bar, out = Bar(), io.StringIO()
-    bar._bar.live.console = Console(file=out, force_terminal=True, width=120)
-    bar.start(1, 0)
-    bar.advance(["a"], [EVIL])
-    bar.close()
-    assert f"FAILED {CLEAN}" in out.getvalue()
 
 
 def test_the_names_of_a_suite_clear_no_screen_and_forge_no_line(say, suite_file):

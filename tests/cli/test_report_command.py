@@ -113,23 +113,6 @@ def test_a_full_disk_and_an_interrupt_leave_the_old_page_and_no_scraps(say, agai
     assert sorted(path.name for path in again.iterdir()) == before
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        ("report {run} --md afile/x.md", 2, "afile/x.md cannot be read or written: a part of this path is a file"),
-        ("report {run} --html /proc/x.html", 2, "/proc/x.html cannot be read or written: it does not exist"),
-        ("report {run} --html /dev/full", 12, "/dev/full cannot be read or written: no space left on device"),
-        ("gate {run} --junit /proc/x.xml", 2, "/proc/x.xml cannot be read or written: it does not exist"),
-        ("init /proc/x", 2, "/proc/x/my_defense.py cannot be read or written: it does not exist"),
-    ],
-)
-def test_a_file_that_cannot_be_written_is_named_as_it_was_given(say, finished, tmp_path, words, code, says):
-    (tmp_path / "afile").touch()
-    result = say(*words.format(run=finished.folder).split())
-    assert (result.exit_code, result.stderr.count("\n")) == (code, 1)
-    assert result.stderr.removeprefix("INCOMPLETE: ").startswith(says)
-
-
 @pytest.mark.parametrize("command", ["report", "gate", "resume"])
 def test_a_folder_in_the_place_of_the_records_is_named(say, again, command):
     (again / "results.jsonl").unlink()
@@ -165,14 +148,3 @@ def test_a_pipe_takes_a_format_and_nothing_else(finished, tmp_path):
     rows = (finished.folder / "results.jsonl").read_bytes().count(b"\n")
     assert len(list(csv.reader(done.stdout.splitlines()))) == rows + 1
     assert done.stderr.startswith("# fedassay: ")
-
-
-@pytest.mark.simulations
-def test_the_gate_writes_its_summary_and_its_cases_into_pipes(finished, tmp_path):
-    words = ["gate", str(finished.folder), "--summary", "/dev/stdout", "--junit", "/dev/stderr"]
-    done = subprocess.run(
-        [sys.executable, "-m", "fedassay", *words], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith("<?xml")
-    assert "gate   OK" in done.stdout

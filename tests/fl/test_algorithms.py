@@ -61,14 +61,6 @@ def test_fedprox_pulls_each_step_back_to_the_model_it_began_at():
     assert algorithm.linear_scale is None
 
 
-def test_fedprox_of_one_step_is_fedavg():
-    one = FedProx(learning_rate=0.5, local_steps=1, mu=2.0)
-    assert torch.equal(
-        turn(one, MODEL, [DIRECTION]), turn(FedAvg(learning_rate=0.5, local_steps=1), MODEL, [DIRECTION])
-    )
-    assert one.linear_scale == -0.5
-
-
 def test_a_bounded_update_is_pulled_back_only_from_beyond_its_radius():
     """Along (3, 4), radius 2: a step to length 5 stays free; from there mu .1 pulls (5 - 2) back by .3 a step."""
     algorithm = BoundedUpdate(learning_rate=1.0, local_steps=2, mu=0.1, radius=2.0)
@@ -77,34 +69,6 @@ def test_a_bounded_update_is_pulled_back_only_from_beyond_its_radius():
     torch.testing.assert_close(first, -away)
     second = turn(algorithm, torch.zeros(2, 2), [away, torch.zeros(2, 2)])
     torch.testing.assert_close(second, torch.tensor([[3.0, 4.0], [0.6, 0.8]]) * torch.tensor([[4.7 / 5], [1.0]]))
-
-
-def test_scaffold_steps_along_the_gradient_minus_its_own_control_plus_the_servers():
-    """Learning rate .5, two steps: own control (1, 0), server's (0, 2), so each step moves by -.5 (d + (-1, 2))."""
-    algorithm = Scaffold(learning_rate=0.5, local_steps=2)
-    everybody, own = torch.tensor([[0.0, 2.0], [0.0, 2.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-    state = algorithm.start(MODEL, {"control": everybody}, {"control": own})
-    local = MODEL
-    for direction in (DIRECTION, 3 * DIRECTION):
-        local, state = algorithm.step(local, direction, state)
-    update = algorithm.update(MODEL, local)
-    assert update.tolist() == [[0.0, -4.0], [5.0, -2.0]]
-    # The new own control is the mean of the directions: option II of the paper.
-    kept = algorithm.keep(MODEL, local, state)
-    torch.testing.assert_close(kept["control"], 2 * DIRECTION)
-    # The update and the server's control determine its change, as the docstring states.
-    torch.testing.assert_close(kept["control"] - own, -everybody - update / (2 * 0.5))
-
-
-def test_the_servers_control_moves_by_the_clients_mean_change_times_their_share():
-    """Algorithm 1, line 17, with the mean change read off the aggregate; half of the clients came."""
-    algorithm = Scaffold(learning_rate=0.5, local_steps=2)
-    shared = algorithm.share(MODEL)
-    assert torch.equal(shared["control"], torch.zeros(2, 2))
-    controls = [0.5 * MODEL, DIRECTION]
-    updates = [-(0.5 * 2) * control for control in controls]  # First round: no correction yet.
-    after = algorithm.advance(shared, torch.stack(updates).mean(0), 0.5)
-    torch.testing.assert_close(after["control"], 0.5 * torch.stack(controls).mean(0))
 
 
 def test_adam_steps_are_those_of_torch_and_start_afresh_each_round():
@@ -141,30 +105,6 @@ def test_kept_moments_go_on_where_the_clients_last_round_left_them():
     assert fresh.keep(MODEL, MODEL, state) == {}
 
 
-def test_a_fresh_adams_single_step_is_a_sign_and_a_kept_ones_second_is_not():
-    for keep, whole in ((False, True), (True, False)):
-        algorithm = FedAvg(learning_rate=0.05, local_steps=1, optimizer="adam", keep_moments=keep)
-        kept: dict[str, torch.Tensor] = {}
-        for direction in (DIRECTION, -0.1 * DIRECTION):
-            local, state = algorithm.step(MODEL, direction, algorithm.start(MODEL, {}, kept))
-            kept = algorithm.keep(MODEL, local, state)
-        stride = (local - MODEL)[DIRECTION != 0].abs()
-        assert bool((stride > 0.0499).all()) is whole
-
-
-def test_adam_promises_no_linear_scale_and_its_gradient_points_the_right_way():
-    algorithm = FedAvg(learning_rate=0.05, local_steps=3, optimizer="adam")
-    assert algorithm.linear_scale is None
-    assert torch.equal(algorithm.gradient(turn(algorithm, MODEL, [DIRECTION] * 3)).sign(), DIRECTION.sign())
-
-
-def test_double_precision_stays_double_and_single_stays_single():
-    for optimizer in ("sgd", "adam"):
-        algorithm = FedAvg(learning_rate=0.05, local_steps=1, optimizer=optimizer)
-        for dtype in (torch.float32, torch.float64):
-            assert turn(algorithm, MODEL.to(dtype), [DIRECTION.to(dtype)]).dtype == dtype
-
-
 def test_a_suite_file_names_algorithms():
     assert algorithm_from({"name": "fedsgd", "learning_rate": 0.5}) == FedSGD(learning_rate=0.5)
     spec = {"name": "fedavg", "learning_rate": 1, "local_steps": 5, "optimizer": "adam"}
@@ -191,21 +131,16 @@ def test_a_suite_file_names_algorithms():
         ({"name": "fedavg", "learning_rate": 0.5}, "fedavg needs a value for local_steps"),
         ({"name": "fedavg", "learning_rate": 0.5, "local_steps": 1, "momentum": 0.9}, "momentum"),
         ({"name": "fedavg", "learning_rate": 0.5, "local_steps": 0}, "local_steps must be a whole number >= 1, got 0"),
-        ({"name": "fedavg", "learning_rate": 0.5, "local_steps": 2.5}, "got 2.5"),
         ({"name": "fedavg", "learning_rate": 0.5, "local_steps": 1, "optimizer": "sdg"}, "got 'sdg'"),
         ({"name": "fedavg", "learning_rate": 1.0, "local_steps": 1, "server_learning_rate": -1}, "got -1"),
         ({"name": "fedsgd", "learning_rate": 0.5, "local_steps": 2}, "FedSGD takes one local step"),
         ({"name": "fedsgd", "learning_rate": 0}, "learning_rate must be a number > 0, got 0"),
-        ({"name": "fedsgd", "learning_rate": "0.5"}, "learning_rate must be a number > 0, got '0.5'"),
-        ({"name": "fedsgd", "learning_rate": float("nan")}, "got nan"),
-        ({"name": "fedsgd", "learning_rate": float("inf")}, "got inf"),
         ({"name": "fedprox", "learning_rate": 0.5, "local_steps": 2}, "fedprox needs a value for mu"),
         ({"name": "fedprox", "learning_rate": 0.5, "local_steps": 2, "mu": 0}, "mu must be a number > 0, got 0"),
         (
             {"name": "bounded_update", "learning_rate": 1, "local_steps": 1, "mu": 1, "radius": -1},
             "radius must be a number > 0, got -1",
         ),
-        ({"name": "scaffold", "learning_rate": 0.5, "local_steps": True}, "local_steps must be a whole number"),
         ({"name": "scaffold", "learning_rate": 0.5, "local_steps": 1, "mu": 1.0}, "mu"),
         # Noise laws are built on it: a suite file must not be able to set it.
         ({"name": "fedsgd", "learning_rate": 0.5, "linear_scale": 2.0}, "linear_scale"),

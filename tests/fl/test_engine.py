@@ -149,16 +149,6 @@ def test_with_an_empty_cohort_an_undefended_model_stays_and_a_noisy_one_moves_by
     assert float((moved.final - initial).std()) == pytest.approx(step, rel=0.35)
 
 
-def test_a_replica_without_a_cohort_stays_while_its_neighbours_move(trained):
-    done = trained(sizes=(4, 3), seed=3, replicas=40, cohort=Poisson(0.4), rounds=1)
-    (event,) = done.events
-    alone = ~event.reports.present.any(1)
-    assert 0 < int(alone.sum()) < 40
-    moved = (done.final != event.broadcast).any(1)
-    assert torch.equal(moved, ~alone)
-    assert not event.reports.values[~event.reports.present].any()
-
-
 def test_a_client_that_diverges_spoils_no_replica_that_it_is_absent_from(trained):
     class Diverging(Protection):
         per_sample = True

@@ -121,15 +121,6 @@ def test_the_gradient_at_a_zero_row_is_a_number():
     assert bool(row.grad.isfinite().all())
 
 
-def test_samples_scatter_about_the_contribution_with_the_stated_deviation():
-    centre = torch.tensor([1.0, -2.0, 0.0]).expand(20_000, 3)
-    released = LAW.sample(centre, Streams(6).generator("noise"))
-    # Kolmogorov-Smirnov on 60,000 numbers; a wrong sigma by 2% would fail, a right one fails once in 10,000 seeds.
-    assert stats.kstest(((released - centre) / 0.3).flatten().numpy(), "norm").pvalue > 1e-4
-    assert torch.equal(released, LAW.sample(centre, Streams(6).generator("noise")))
-    assert np.corrcoef(released.T.numpy())[0, 1] == pytest.approx(0, abs=0.03)
-
-
 def test_a_sample_keeps_the_precision_of_its_contribution():
     for dtype in (torch.float32, torch.float64):
         assert LAW.sample(torch.zeros(2, 3, dtype=dtype), Streams(6).generator("noise")).dtype == dtype
@@ -147,13 +138,10 @@ def test_a_release_without_noise_has_no_density():
     [
         ({"clip_norm": 0.0}, "clip norm must be a number > 0, got 0.0"),
         ({"noise_std": -1.0}, "noise_std must be a number >= 0, got -1.0"),
-        ({"noise_std": math.nan}, "got nan"),
         ({"rate": 1.5}, r">= 1, got 1.5 and 1"),
         ({"steps": 0}, "got 1.0 and 0"),
-        ({"steps": 2.5}, "got 1.0 and 2.5"),
         ({"scale": 0.0}, "scale .* other than 0, got 0.0"),
         ({"scale": math.nan}, "scale .*got nan"),
-        ({"scale": math.inf}, "scale .*got inf"),
         ({"clip_norm": "1"}, "clip_norm of a law must be a number, got '1'"),
         ({"noise_std": torch.tensor(1.0)}, r"noise_std of a law must be a number, got tensor"),
     ],

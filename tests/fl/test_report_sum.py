@@ -164,19 +164,6 @@ def test_a_round_to_which_no_client_came_adds_nothing_up(task, make_plan):
     assert not any(event.received.present.any() or event.aggregate.any() for event in seen.events)
 
 
-def test_a_secure_sum_in_blocks_wraps_as_that_of_one_matrix(task, make_plan, in_blocks, make_tape):
-    """A grid of so few bits that sums of clipped rows do not fit."""
-    plan, found = make_plan(task), []
-    protection = DistributedGaussian(bits=28, dropout=0.0, epsilon=20.0).prepare(plan).protection
-    narrow = replace(protection.sized, grid=replace(protection.sized.grid, bits=8))
-    in_blocks(7, plan.layout.dim)
-    for recorders in ((), (make_tape(),)):
-        found.append(trained(task, plan, replace(protection, sized=narrow), *recorders))
-    assert torch.equal(found[0][0], found[1][0])
-    assert float(found[1][0].abs().max()) < 1
-    assert torch.equal(found[0][1].events[0].received.values, found[1][1].events[0].received.values)
-
-
 def test_bytes_of_a_secure_sum_are_counted_in_blocks(task, make_plan, in_blocks, make_tape):
     plan, found = make_plan(task), []
     protection = Skellam(bits=28, dropout=0.3).prepare(plan).protection

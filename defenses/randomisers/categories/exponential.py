@@ -41,7 +41,6 @@ class Exponential(Randomiser):
     candidates: int = 0
     sensitivity: float = NOT_GIVEN
     source = "McSherry and Talwar 2007, Theorem 6"
-    unbiased = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,7 +84,3 @@ class Exponential(Randomiser):
 
     def expectation(self, value: ArrayLike) -> FloatArray:
         return np.asarray(np.exp(log_softmax(-self._exponents(value), axis=-1)), dtype=np.float64)
-
-    def variance(self, value: ArrayLike) -> FloatArray:
-        chance = self.expectation(value)
-        return np.asarray(chance * (1 - chance))

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ....audit.arrays import FloatArray, IntArray
-from ..randomiser import FiniteDomain, WeightedReports, bit_variance, categories, finite, rejection
+from ..randomiser import FiniteDomain, WeightedReports, categories, finite, rejection
 
 
 class GRR(FiniteDomain):
@@ -51,6 +51,3 @@ class GRR(FiniteDomain):
 
     def estimate(self, reports: ArrayLike) -> FloatArray:
         return np.asarray((self.target(reports) - self.lie) / (self.truth - self.lie))
-
-    def variance(self, value: ArrayLike) -> FloatArray:
-        return bit_variance(self.target(value), self.truth, self.lie)

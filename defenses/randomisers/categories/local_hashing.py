@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ....audit.arrays import FloatArray, IntArray
-from ..randomiser import FiniteDomain, PairLaw, WeightedReports, bit_variance, categories, check_listable, finite
+from ..randomiser import FiniteDomain, PairLaw, WeightedReports, categories, check_listable, finite
 from .grr import GRR
 
 
@@ -104,6 +104,3 @@ class LocalHashing(FiniteDomain):
         rows = np.asarray(reports)[..., np.newaxis, :]
         supported = rows[..., 2] == self.cell(rows, np.arange(self.domain))
         return np.asarray((supported - self.support) / (self.response.truth - self.support))
-
-    def variance(self, value: ArrayLike) -> FloatArray:
-        return bit_variance(self.target(value), self.response.truth, self.support)

@@ -13,7 +13,6 @@ from ..randomiser import (
     FiniteDomain,
     PairLaw,
     WeightedReports,
-    bit_variance,
     categories,
     check_listable,
     finite,
@@ -84,6 +83,3 @@ class SubsetSelection(FiniteDomain):
 
     def estimate(self, reports: ArrayLike) -> FloatArray:
         return np.asarray((np.asarray(reports) - self.lie) / (self.truth - self.lie))
-
-    def variance(self, value: ArrayLike) -> FloatArray:
-        return bit_variance(self.target(value), self.truth, self.lie)

@@ -18,13 +18,11 @@ class ClippedLaplace(BoundedNumber):
 
     Values lie in [-radius, radius] (the paper's C), reports in [-reach, reach] (its A; ``reach`` >= ``radius``, by
     default the radius). S is symmetric in the value, so the farthest pair has exactly the ratio e^epsilon; where reach
-    = radius, only at the single point y = reach. **Biased**: ``expectation`` is the mean of equation 1's law, and no
-    function of one report removes the bias for all values.
+    = radius, only at the single point y = reach. **Biased**: no function of one report removes the bias for all values.
     """
 
     reach: float | None = None
     source = "Liu et al. 2023 (APES), Theorem 1"
-    unbiased = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,15 +68,3 @@ class ClippedLaplace(BoundedNumber):
 
     def inputs(self) -> FloatArray:
         return np.linspace(-self.radius, self.radius, 41)
-
-    def expectation(self, value: ArrayLike) -> FloatArray:
-        centre = numbers(value, self.radius)
-        above, below = self._cut_off(centre)
-        moment = centre - (self.largest + self.scale) * (above - below)
-        return np.asarray(moment / (1 - above - below))
-
-    def variance(self, value: ArrayLike) -> FloatArray:
-        centre, end, scale = numbers(value, self.radius), self.largest, self.scale
-        above, below = self._cut_off(centre)
-        moment = centre**2 + 2 * scale**2 - (end**2 + 2 * scale * end + 2 * scale**2) * (above + below)
-        return np.asarray(moment / (1 - above - below) - self.expectation(centre) ** 2)

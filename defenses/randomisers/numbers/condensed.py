@@ -23,7 +23,7 @@ class Condensed(BoundedNumber):
     epsilon; but both ends of the range have the same normaliser, and the exact supremum is half of that. Drawn in
     integers.
 
-    Biased towards the middle: ``expectation`` is the mean of the law.
+    Biased towards the middle.
 
     Args:
         steps: grid points on each side of 0 (the paper's clip bound times ten to its precision), >= 1.
@@ -32,7 +32,6 @@ class Condensed(BoundedNumber):
     steps: int = 0
     source = "Truex et al. 2020 (LDP-Fed); Gursoy et al. 2019, condensed LDP"
     atomic = True
-    unbiased = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,9 +79,3 @@ class Condensed(BoundedNumber):
 
     def inputs(self) -> FloatArray:
         return np.asarray(self._step * self._points())
-
-    def expectation(self, value: ArrayLike) -> FloatArray:
-        return np.asarray(np.exp(self._log_law(value)) @ self.inputs())
-
-    def variance(self, value: ArrayLike) -> FloatArray:
-        return np.asarray(np.exp(self._log_law(value)) @ self.inputs() ** 2 - self.expectation(value) ** 2)

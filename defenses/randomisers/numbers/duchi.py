@@ -41,6 +41,3 @@ class Duchi(BoundedNumber):
 
     def outputs(self, *values: ArrayLike, cuts: Sequence[float] = ()) -> WeightedReports:
         return finite(np.array([-self.bound, self.bound]))
-
-    def variance(self, value: ArrayLike) -> FloatArray:
-        return np.asarray(self.bound**2 - numbers(value, self.radius) ** 2)

@@ -66,7 +66,3 @@ class Hybrid(BoundedNumber):
         spread = self.piecewise.outputs(*values, cuts=cuts)
         reports = np.concatenate([spread.reports, atoms.reports])
         return WeightedReports(reports, np.concatenate([spread.weights, atoms.weights]))
-
-    def variance(self, value: ArrayLike) -> FloatArray:
-        spread, atoms = self.piecewise.variance(value), self.duchi.variance(value)
-        return np.asarray(self.share * spread + (1 - self.share) * atoms)

@@ -44,6 +44,3 @@ class Laplace(BoundedNumber):
 
     def inputs(self) -> FloatArray:
         return np.linspace(-self.radius, self.radius, 9)
-
-    def variance(self, value: ArrayLike) -> FloatArray:
-        return np.full(np.shape(value), 2 * self.scale**2)

@@ -83,9 +83,3 @@ class Piecewise(BoundedNumber):
         ends = np.ravel([self.centre(value) for value in values])
         within = [float(cut) for cut in cuts if abs(cut) < self.bound]
         return quadrature([-self.bound, self.bound, *ends, *within])
-
-    def variance(self, value: ArrayLike) -> FloatArray:
-        dense, (low, high) = self.truth / (2 * self._step), self.centre(value)
-        outer = dense * math.exp(-self.epsilon)
-        cubes = outer * 2 * self.bound**3 + (dense - outer) * (high**3 - low**3)
-        return np.asarray(cubes / 3 - numbers(value, self.radius) ** 2)

@@ -73,7 +73,3 @@ class ThreeOutputs(BoundedNumber):
 
     def inputs(self) -> FloatArray:
         return np.array([-self.radius, 0.0, self.radius])
-
-    def variance(self, value: ArrayLike) -> FloatArray:
-        zero, _ = self._chances(value)
-        return np.asarray(self.bound**2 * (1 - zero) - numbers(value, self.radius) ** 2)

@@ -22,8 +22,7 @@ class EMMDS(Randomiser):
     The sign is a fair coin, independent of the value. Of the ``top`` coordinates that are largest in that direction, a
     set with at least ``least`` of them has e^epsilon times the probability of one with fewer. The number of such sets
     is the same for every value, so the normaliser is constant and the ratio exact. No number is reported: all of
-    epsilon goes to the set. Biased as FedSel is; ``expectation`` is the mean of the law. Drawn in integers, with up to
-    e^epsilon proposals per report.
+    epsilon goes to the set. Biased as FedSel is. Drawn in integers, with up to e^epsilon proposals per report.
 
     Args:
         top: coordinates that count as large, 1..dimension-1.
@@ -34,7 +33,6 @@ class EMMDS(Randomiser):
     top: int = 1
     chosen: int = 1
     source = "Jiang, Zhou, Grossklags 2022 (SignDS-FL), EM-MDS"
-    unbiased = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,16 +113,3 @@ class EMMDS(Randomiser):
         # Reversed orders have the most different tops in either direction.
         rising = np.linspace(-1, 1, self.dimension)
         return rising, -rising
-
-    def _share(self, value: ArrayLike, sign: int) -> FloatArray:
-        """Probability of each coordinate to be reported with that sign, given the sign."""
-        top = self._top(self._rows(value), np.array(sign, dtype=np.int8))
-        held = self._expected(self.least)
-        return np.where(top, held / self.top, (self.chosen - held) / (self.dimension - self.top))
-
-    def expectation(self, value: ArrayLike) -> FloatArray:
-        return np.asarray((self._share(value, 1) - self._share(value, -1)) / 2)
-
-    def variance(self, value: ArrayLike) -> FloatArray:
-        reported = (self._share(value, 1) + self._share(value, -1)) / 2
-        return np.asarray(reported - self.expectation(value) ** 2)

@@ -41,7 +41,7 @@ class FedSel(Randomiser):
     all values and no factor 2 is needed. The number spends the rest. The claim is of the whole vector, and exact: both
     may be worst at once.
 
-    **Biased**: the probability of a coordinate is private and cannot be divided out. ``expectation`` is probability
+    **Biased**: the probability of a coordinate is private and cannot be divided out, so the mean is probability
     times coordinate; the paper's convergence argument takes the report for an unbiased gradient.
 
     Args:
@@ -56,7 +56,6 @@ class FedSel(Randomiser):
     share: float = 0.5
     rule: str = "sampling"
     source = "Liu, Cao, Yoshikawa, Chen 2020 (FedSel)"
-    unbiased = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -122,10 +121,3 @@ class FedSel(Randomiser):
         rows = np.asarray(reports, dtype=np.float64)
         # Not divided by the probability of the choice, which is private.
         return np.asarray(rows[..., 1:] * (rows[..., :1] == np.arange(self.dimension)))
-
-    def expectation(self, value: ArrayLike) -> FloatArray:
-        return np.asarray(self.chances(value) * vectors(value, self.dimension, self.radius))
-
-    def variance(self, value: ArrayLike) -> FloatArray:
-        true, chances = vectors(value, self.dimension, self.radius), self.chances(value)
-        return np.asarray(chances * (self.piecewise.variance(true) + true**2) - (chances * true) ** 2)

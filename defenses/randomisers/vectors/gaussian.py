@@ -63,6 +63,3 @@ class Gaussian(BoundedNumber):
         unbounded.
         """
         return epsilon_from_mu(self.curve.mu, self.delta)
-
-    def variance(self, value: ArrayLike) -> FloatArray:
-        return np.full(np.shape(value), self.noise_std**2)

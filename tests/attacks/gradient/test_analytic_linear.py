@@ -7,7 +7,6 @@ from digits_federation import received
 from fedassay.attacks.attack import Undefined
 from fedassay.attacks.gradient.analytic_linear import AnalyticLinear, lone_images
 from fedassay.fl.algorithms import FedAvg, FedSGD
-from fedassay.fl.models.network import Network
 from fedassay.fl.protection import Protection
 
 
@@ -32,16 +31,6 @@ def test_one_sample_is_exact_to_a_hundred_thousandth(model, algorithm, observed)
     tolerance = 1e-5 if isinstance(algorithm, FedSGD) else 1e-3
     np.testing.assert_allclose(found.images, task.images.numpy(), atol=tolerance)
     np.testing.assert_array_equal(found.labels, task.labels.numpy())
-
-
-def test_colour_images_are_exact_too():
-    network = Network(model="mlp", shape=(3, 8, 8), classes=4)
-    rng = np.random.default_rng(0)
-    image = torch.from_numpy(rng.random((1, 1, 3, 8, 8), dtype=np.float32))
-    row = network.sample_gradients(network.initial(rng)[None], image, torch.tensor([[1]]))[0]
-    layers = network.layout.unflatten(row)
-    found = lone_images(layers["hidden.weight"][0], layers["hidden.bias"][0], 1)
-    torch.testing.assert_close(found.view(3, 8, 8), image[0, 0], atol=1e-5, rtol=0)
 
 
 def test_samples_that_a_unit_sees_alone_come_out_of_a_lot():

@@ -26,7 +26,7 @@ from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.models.network import Network
 from fedassay.fl.protection import Protection
-from fedassay.fl.streams import normal, uniform
+from fedassay.fl.streams import uniform
 
 CLIENTS = 4
 
@@ -217,22 +217,6 @@ def test_total_variation_of_a_colour_lot_is_the_mean_of_its_images_and_channels(
     images = uniform(np.random.default_rng(0), (2, 3, 3, 5, 5))
     each = total_variation(images.flatten(0, 2).view(18, 1, 1, 5, 5)).view(2, 9).mean(1)
     torch.testing.assert_close(total_variation(images), each)
-
-
-def test_the_slope_of_the_cosine_is_that_of_its_formula():
-    network = Network(model="lenet", shape=(1, 8, 8), classes=10, inert=2)
-    rng, d = np.random.default_rng(0), network.layout.dim
-    model, gradients, rows = (normal(rng, (*lead, d), dtype=torch.float64) for lead in ((), (3,), (3,)))
-    cosine = Cosine(
-        network=network, model=model, gradients=gradients, labels=torch.eye(10)[:3].unsqueeze(1), total_variation=0.0
-    )
-    weights, point = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64), rows.clone().requires_grad_(True)
-    (ours,) = torch.autograd.grad((weights * cosine.cosines(point)).sum(), point)
-    kept = network.layout.model_dim
-    naive = torch.cosine_similarity(point[:, :kept], gradients[:, :kept], dim=1)
-    (theirs,) = torch.autograd.grad((weights * naive).sum(), point)
-    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-14)
-    assert (ours[:, kept:] == 0).all()
 
 
 @cache

@@ -21,9 +21,7 @@ from fedassay.attacks.labels.random_labels import RandomLabels
 from fedassay.attacks.labels.row_minimum import RowMinimum
 from fedassay.attacks.labels.row_sum import RowSum
 from fedassay.fl.algorithms import FedAvg, FedSGD, Scaffold
-from fedassay.fl.data.datasets import load_dataset
 from fedassay.fl.layout import Layout
-from fedassay.fl.models.network import Network
 from fedassay.fl.partitions import IID, Dirichlet
 from fedassay.fl.sampling import FixedSize, Poisson
 from fedassay.suites.scoring.label_rows import score_labels
@@ -266,16 +264,6 @@ def test_equal_counts_are_fractions_and_random_labels_fill_the_lot():
     _, view, knowledge = federation(8)
     assert said(EqualCounts(), view, knowledge).tolist() == [[0.8] * 10] * 4
     assert said(RandomLabels(), view, knowledge).sum(1).tolist() == [8] * 4
-
-
-def test_of_a_larger_lot_idlg_names_the_label_that_most_samples_have():
-    network = Network(model="lenet", shape=(1, 8, 8), classes=10)
-    digits = load_dataset("digits")
-    threes, sevens = (digits.train_images[digits.train_labels == label] for label in (3, 7))
-    images, labels = torch.cat([threes[:3], sevens[:1]]), torch.tensor([3, 3, 3, 7])
-    params = network.initial(np.random.default_rng(0)).unsqueeze(0)
-    mean = network.gradient(params, images[None], labels[None], torch.full((1, 4), 0.25))
-    assert inferred_labels(mean, network.layout).tolist() == [3]
 
 
 def test_without_a_bias_the_inner_products_of_rows_tell_the_label_where_row_sums_do_not():

@@ -161,21 +161,6 @@ def test_known_scores_have_the_exact_distribution_whatever_the_data(member, toy_
     assert stats.kstest(scores, stats.norm((-0.5 if member else 0.5) * mu**2, mu).cdf).pvalue < 1e-6
 
 
-def test_an_upload_of_the_wrong_sign_clears_every_member(attacked):
-    """FedSGD uploads minus the gradient. The noise is so small that the right sign leaves no doubt."""
-    quiet = DPSGDProtection(clip_norm=0.5, noise_multiplier=0.05)
-    view, knowledge, planted, lots, task = attacked(quiet)
-    attack = LikelihoodRatio(count=4, rest="known")
-    right = attack.run(view, knowledge, np.random.default_rng(0)).against(planted.member)
-    assert right.member.min() > 10
-    assert right.nonmember.max() < -10
-    flipped = [replace(seen, reports=seen.reports.with_values(-seen.reports.values)) for seen in view.rounds]
-    seen = replace(view, rounds=tuple(flipped))
-    told = replace(knowledge, hypotheses=worst_case_hypotheses(task, view.plan, quiet, {0: lots}, seen, planted))
-    wrong = attack.run(seen, told, np.random.default_rng(0)).against(planted.member)
-    assert wrong.member.max() < -10
-
-
 @pytest.mark.simulations
 @pytest.mark.parametrize("rest", ["known", "estimated"])
 def test_candidates_that_no_client_trained_on_score_at_chance(rest, toy_task, attacked):
@@ -221,17 +206,6 @@ def without_row(seen, row, *, marked):
     return replace(
         seen, reports=Message(values=values, present=present, senders=tuple(reports.senders[k] for k in kept))
     )
-
-
-@pytest.mark.parametrize(("row", "rest"), [(0, "known"), (0, "estimated"), (3, "estimated")])
-def test_a_row_that_is_marked_absent_counts_as_none(row, rest, toy_task, attacked):
-    view, knowledge, *_ = attacked(NOISY, task=toy_task((4, 6, 5, 6)))
-    marked, missing = (
-        replace(view, rounds=(without_row(view.rounds[0], row, marked=how), *view.rounds[1:])) for how in (True, False)
-    )
-    attack = LikelihoodRatio(count=4, rest=rest)
-    np.testing.assert_array_equal(scored(attack, marked, knowledge), scored(attack, missing, knowledge))
-    assert not np.array_equal(scored(attack, marked, knowledge), scored(attack, view, knowledge))
 
 
 def test_a_client_that_never_took_part_is_refused(attacked):

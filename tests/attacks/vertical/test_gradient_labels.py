@@ -294,15 +294,6 @@ def test_labels_that_are_drawn_again_are_counted_once_per_epoch():
     np.testing.assert_allclose(found.scores, wanted.numpy(), atol=1e-5)
 
 
-def test_a_channel_that_forgets_the_label_leaves_the_prior():
-    protection = Response(0.0)
-    task, plan = drawn_task(SPLIT, 300, shares=(0.7, 0.3))
-    seen = observed(task, plan, protection, law=protection.law(2))
-    found = GradientLikelihood().run(seen.view, seen.knowledge, RNG)
-    assert np.ptp(found.scores, axis=0).max() == 0
-    assert auc(found, task.people.labels) == 0.5
-
-
 @pytest.mark.parametrize("network", [LOGISTIC, LINEAR])
 def test_a_posterior_shows_the_noised_target_to_those_who_know_the_predictions(network):
     """The difference of two labels' log likelihoods, from the noised targets by hand."""

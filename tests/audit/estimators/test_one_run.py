@@ -84,22 +84,6 @@ def test_judge_reads_guesses(claim_of, guesses_of):
     assert (open_.verdict, "without any error" in open_.reason) == (Verdict.UNDERPOWERED, False)
 
 
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"delta": -1e-5}, r"delta must lie in \[0, 1\), got -1e-05"),
-        ({"right": 3}, "guesses must satisfy 0 <= right <= made <= canaries and canaries >= 1, got 3 right, 2 made"),
-        ({"right": 0.5}, "right must be a whole number, got 0.5"),
-    ],
-)
-def test_bounds_called_by_themselves_check_what_they_are_given(changed, words):
-    given = {"right": 1, "made": 2, "canaries": 3, "delta": 1e-5} | changed
-    with pytest.raises(ValueError, match=words):
-        epsilon_from_guesses(**given, alpha=0.05)
-    with pytest.raises(ValueError, match=words):
-        p_value(**given, epsilon=1.0)
-
-
 def test_guesses_are_made_at_both_ends_and_counted_by_hand(setting_of):
     scores = CandidateScores([5.0, 1.0, 3.0, 4.0, 2.0], setting_of(design=Design.ONE_RUN))
     coins = np.array([True, False, True, False, True])

@@ -19,7 +19,6 @@ from dp_accounting import (
     GaussianDpEvent,
     LaplaceDpEvent,
     PoissonSampledDpEvent,
-    RandomizedResponseDpEvent,
     SampledWithoutReplacementDpEvent,
     SelfComposedDpEvent,
 )
@@ -77,12 +76,6 @@ def test_nested_events_keep_the_noise_that_they_say_under_replace_one():
         assert epsilon_of(parts, delta=DELTA, adjacency=adjacency) == pytest.approx(exact, rel=1e-3)
 
 
-def test_randomised_response_passes_through_both_accountants():
-    event = RandomizedResponseDpEvent(2 / (1 + math.e), 2)
-    for method in Method:
-        assert 0.999 < epsilon_of(event, delta=1e-9, adjacency=REPLACE, method=method) < 1.02
-
-
 def test_sensitivity_is_the_clip_norm_and_twice_it_under_replace_one():
     assert [sensitivity(1.5, adjacency) for adjacency in (ADD, ZERO, REPLACE)] == [1.5, 1.5, 3.0]
 
@@ -111,12 +104,6 @@ LOTS = SampledWithoutReplacementDpEvent(6000, 78, GaussianDpEvent(1.0))
 def test_what_an_accountant_does_not_support_is_refused(event, adjacency, method):
     with pytest.raises(ValueError, match=f"{method.value} under .* does not support .*{type(event).__name__}"):
         epsilon_of(event, delta=DELTA, adjacency=adjacency, method=method)
-
-
-@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-9, math.nan])
-def test_a_delta_that_is_none_is_refused(delta):
-    with pytest.raises(ValueError, match=r"delta must be in \(0, 1\), got"):
-        epsilon_of(GaussianDpEvent(1.0), delta=delta, adjacency=ADD)
 
 
 def epsilon_below(pair, delta, *, reach):
@@ -230,12 +217,6 @@ def test_replace_one_moves_a_sum_twice_as_far():
     assert claim.epsilon == pytest.approx(epsilon_from_mu(1.0, 1e-5), rel=2e-3)
 
 
-def test_sampling_lowers_epsilon_and_the_curve_implies_it():
-    whole, sampled = (claim_from_noise(1.0, delta=1e-5, sampling_rate=rate, steps=10) for rate in (1.0, 0.01))
-    assert sampled.epsilon < 0.5 * whole.epsilon
-    assert sampled.curve_shortfall() < 1e-6
-
-
 def test_rho_is_half_of_mu_squared_at_most():
     claim = claim_from_rho(0.125, delta=1e-5, unit="client")
     assert epsilon_from_mu(0.5, 1e-5) < claim.epsilon < 1.3 * epsilon_from_mu(0.5, 1e-5)
@@ -256,7 +237,6 @@ def test_a_larger_epsilon_may_be_claimed_and_a_smaller_one_contradicts_the_law()
         (lambda: claim_from_noise(1.0, delta=0.0), "delta"),
         (lambda: claim_from_noise(1.0, delta=1e-5, sampling_rate=2.0), r"sampling_rate must be in \(0, 1\], got 2.0"),
         (lambda: claim_from_noise(1.0, delta=1e-5, epsilon="4"), "epsilon must be a number > 0, got '4'"),
-        (lambda: claim_from_noise("1", delta=1e-5), "noise_multiplier must be a number > 0, got '1'"),
         (lambda: claim_from_noise(1.0, delta=1e-5, steps=0), "steps must be >= 1, got 0"),
         (
             lambda: claim_from_noise(1.0, delta=1e-3, sampling_rate=0.00105),

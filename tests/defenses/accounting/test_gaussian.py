@@ -89,19 +89,6 @@ def test_an_independent_accountant_lies_within_one_percent_and_renyi_above(rate,
     assert mechanism.epsilon(DELTA) < get_privacy_spent(orders=orders, rdp=renyi, delta=DELTA)[0]
 
 
-@pytest.mark.simulations
-@pytest.mark.parametrize(("epsilon", "rate", "steps"), [(0.5, 0.1, 50), (4.0, 0.1, 20), (4.0, 0.5, 20), (8.0, 1.0, 5)])
-def test_calibrated_noise_keeps_the_budget_and_wastes_less_than_a_thousandth(epsilon, rate, steps):
-    spent = calibrate_sampled_gaussian(epsilon=epsilon, delta=DELTA, rate=rate, steps=steps).epsilon(DELTA)
-    assert 0.999 * epsilon <= spent <= epsilon
-
-
-def test_all_clients_every_time_takes_the_analytic_noise():
-    sampled = calibrate_sampled_gaussian(epsilon=4.0, delta=DELTA, rate=1.0, steps=20).sigma
-    exact = gaussian_noise(epsilon=4.0, delta=DELTA, releases=20)
-    assert exact <= sampled <= exact * 1.0002
-
-
 @pytest.mark.parametrize(
     ("sigma", "epsilon"), [(0.5, 9.997256), (1, 4.377178), (2, 1.993091), (5, 0.725522), (10, 0.340669)]
 )
@@ -290,13 +277,6 @@ def test_layers_of_their_own_clip_and_noise_agree_with_the_librarys_composition(
     library = epsilon_of(SelfComposedDpEvent(event, 5), delta=DELTA, adjacency=REPLACE)
     assert release.epsilon(DELTA) == pytest.approx(library, rel=1e-3)
     assert release.curve().mu == release.mu
-
-
-@given(st.lists(st.floats(0.1, 20), min_size=1, max_size=6))
-def test_the_joint_cost_lies_between_the_worst_layer_and_the_sum(noises):
-    release = LayeredGaussian(layers=tuple(Layer(clip_norm=1.0, noise_std=z) for z in noises), adjacency=ADD)
-    each = [release.layer_mu(index) for index in range(len(noises))]
-    assert max(each) * (1 - 1e-12) <= release.mu <= sum(each) * (1 + 1e-12)
 
 
 def test_two_queries_on_one_lot_are_one_with_less_noise():

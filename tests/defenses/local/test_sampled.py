@@ -26,6 +26,7 @@ from fedassay.fl.message import Message
 from fedassay.fl.protection import Context
 from known_parts import parts_by_name
 from scipy import stats
+from small_randomisers import moments
 
 LOCAL = {name: part for name, part in parts_by_name("defense").items() if issubclass(part, LocalDefense)}
 NUMBERS = {name: part for name, part in LOCAL.items() if issubclass(part, NumberDefense)}
@@ -107,7 +108,7 @@ def reported(protection, plan, values, seed=0, present=None):
 def moments_of(number, value):
     """Mean and variance of one number's report, from its law."""
     if not isinstance(number, Gridded):
-        return float(number.expectation(value)), float(number.variance(value))
+        return moments(number, value)
     masses = np.exp(number.log_density(number.atoms, np.full(number.atoms.shape, value)))
     mean = masses @ number.atoms
     return mean, masses @ number.atoms**2 - mean**2

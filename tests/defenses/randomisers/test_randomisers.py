@@ -19,10 +19,11 @@ from fedassay.defenses.randomisers.vectors.fedsel import FedSel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from small_randomisers import randomisers, small_randomisers
+from small_randomisers import moments, randomisers, small_randomisers
 
 NAMES = list(small_randomisers(1.0))
 EVERY = pytest.mark.parametrize("name", NAMES)
+BIASED = {"clipped_laplace", "condensed", "em_mds", "exponential", "fedsel"}
 LOOSE = {"exponential"}
 """Of these the exact epsilon is below the claim's."""
 EXACT = [name for name in NAMES if name not in {"gaussian", "clipped_laplace", *LOOSE}]
@@ -54,13 +55,6 @@ def weighted(randomiser, value, cuts=()):
     return outputs.reports, outputs.weights * np.exp(randomiser.log_density(outputs.reports, value))
 
 
-def moments(randomiser, value):
-    reports, masses = weighted(randomiser, value)
-    estimates = randomiser.estimate(reports)
-    mean = np.tensordot(masses, estimates, (0, 0))
-    return mean, np.tensordot(masses, (estimates - mean) ** 2, (0, 0))
-
-
 def drawn(randomiser, value, n=REPORTS, seed=0):
     return randomiser.sample(np.broadcast_to(value, (n, *value.shape)), np.random.default_rng(seed))
 
@@ -72,15 +66,12 @@ def test_every_file_but_the_shared_ones_holds_one():
 
 @EVERY
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
-def test_its_density_sums_to_one_and_the_mean_and_variance_of_its_estimate_are_those_stated(name, epsilon):
+def test_its_density_sums_to_one_and_its_estimate_is_unbiased_unless_it_is_known_to_be_biased(name, epsilon):
     randomiser = built(name, epsilon)
     for value in some_values(randomiser):
         assert weighted(randomiser, value)[1].sum() == pytest.approx(1, abs=1e-10)
-        mean, variance = moments(randomiser, value)
-        np.testing.assert_allclose(mean, randomiser.expectation(value), atol=1e-9)
-        np.testing.assert_allclose(variance, randomiser.variance(value), rtol=1e-8, atol=1e-9)
-        if randomiser.unbiased:
-            np.testing.assert_allclose(mean, randomiser.target(value), atol=1e-9)
+        if name.split()[0] not in BIASED:
+            np.testing.assert_allclose(moments(randomiser, value)[0], randomiser.target(value), atol=1e-9)
 
 
 @EVERY
@@ -88,9 +79,9 @@ def test_its_samples_have_that_mean(name):
     randomiser = built(name)
     # Five standard errors, at most ten coordinates of three values: wrong once in 50,000 for a randomiser.
     for seed, value in enumerate(some_values(randomiser)):
-        mean = randomiser.estimate(drawn(randomiser, value, seed=seed)).mean(axis=0)
-        wide = 5 * np.sqrt(randomiser.variance(value) / REPORTS)
-        assert np.all(np.abs(mean - randomiser.expectation(value)) <= wide + 1e-9)
+        found = randomiser.estimate(drawn(randomiser, value, seed=seed)).mean(axis=0)
+        mean, variance = moments(randomiser, value)
+        assert np.all(np.abs(found - mean) <= 5 * np.sqrt(variance / REPORTS) + 1e-9)
 
 
 def cells(reports, cuts):

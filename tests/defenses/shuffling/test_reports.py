@@ -35,6 +35,7 @@ from fedassay.fl.message import Message
 from fedassay.fl.sampling import Epoch, FixedSize, Poisson
 from scipy.integrate import trapezoid
 from scipy.stats import chi2, kstest, laplace
+from small_randomisers import moments
 
 RADIUS = 0.1
 
@@ -110,8 +111,7 @@ def test_the_laws_samples_have_its_moments(rate):
 def test_moments_are_those_of_the_randomiser_of_one_number():
     values, one = np.linspace(-RADIUS, RADIUS, 9), ClippedLaplace(epsilon=1.5, radius=RADIUS)
     mean, variance = mean_and_variance(values, np.array(1.5), RADIUS)
-    np.testing.assert_allclose(mean, one.expectation(values), atol=1e-12)
-    np.testing.assert_allclose(variance, one.variance(values), atol=1e-12)
+    np.testing.assert_allclose((mean, variance), np.transpose([moments(one, value) for value in values]), atol=1e-12)
 
 
 def received(values, budgets):

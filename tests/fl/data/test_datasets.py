@@ -5,8 +5,6 @@ import gzip
 import hashlib
 import os
 import struct
-import subprocess
-import sys
 import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
@@ -174,17 +172,6 @@ def test_an_unknown_name_lists_the_nearest_first():
     for ask in (load_dataset, available):
         with pytest.raises(ValueError, match=r"unknown data set 'fashion-mnist'; known: fashion_mnist, "):
             ask("fashion-mnist")
-
-
-@pytest.mark.processes
-def test_loading_digits_imports_no_torchvision_and_importing_the_module_no_scikit_learn():
-    code = (
-        "import sys; from fedassay.fl.data.datasets import available, load_dataset; available('mnist')\n"
-        "assert 'sklearn' not in sys.modules; load_dataset('digits')\n"
-        "print('torchvision' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
 
 
 def test_available_names_the_source_of_each_data_set(fresh, tiny, monkeypatch):

@@ -1,7 +1,5 @@
 """U-Net and segmentation: sizes by hand, gradients as autograd gives them, pixels counted by hand."""
 
-import math
-
 import pytest
 import torch
 from fedassay.fl.data.dataset import Dataset
@@ -108,15 +106,6 @@ def test_images_that_cannot_be_halved_and_more_classes_are_refused(shape, classe
 def of_pixels(found, wanted):
     """The utility of these marked pixels without its last metric, the loss."""
     return utility_of(Outcomes(found=found, wanted=wanted, losses=torch.zeros(len(wanted)), task="segmentation"))[:-1]
-
-
-def test_pixels_are_pooled_over_images_by_hand():
-    """Three hits, one false alarm, two misses; the second image alone would have an IoU of 1."""
-    wanted = torch.tensor([[[1, 1, 1], [1, 0, 0]], [[1, 0, 0], [0, 0, 0]]]).bool()
-    found = torch.tensor([[[1, 1, 0], [0, 1, 0]], [[1, 0, 0], [0, 0, 0]]]).bool()
-    rows = {row.metric: (row.value, row.n) for row in of_pixels(found, wanted)}
-    assert rows == {"iou": (3 / 6, 6), "precision": (3 / 4, 4), "recall": (3 / 5, 5), "f_score": (6 / 9, 9)}
-    assert math.isclose(rows["f_score"][0], 2 / (4 / 3 + 5 / 3))  # The harmonic mean.
 
 
 def test_nothing_marked_has_no_precision_and_nothing_to_find_no_recall():

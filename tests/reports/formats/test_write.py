@@ -98,15 +98,6 @@ def test_files_of_a_user_s_own_are_not_replaced_by_a_site_or_a_pack(run_maker, t
         assert [path.read_text() for path in place.rglob("*.*")] == ["mine"]
 
 
-def test_a_pipe_without_a_name_is_written_into():
-    reading, writing = os.pipe()
-    place = Path(f"/dev/fd/{writing}")
-    assert write_whole(place, "first\nε\n") == place
-    os.close(writing)
-    with os.fdopen(reading, encoding="utf-8") as pipe:
-        assert pipe.read() == "first\nε\n"
-
-
 def test_a_reader_that_has_seen_enough_is_no_failure():
     reading, writing = os.pipe()
     text = "x" * 2**20  # More than a pipe holds: the writer waits for a reader that goes.
@@ -120,12 +111,6 @@ def test_a_reader_that_has_seen_enough_is_no_failure():
     write_whole(Path(f"/dev/fd/{writing}"), text)
     reader.join()
     os.close(writing)
-
-
-def test_a_device_is_written_into_and_a_folder_refuses(tmp_path):
-    assert write_whole(Path("/dev/null"), "x") == Path("/dev/null")
-    with pytest.raises(IsADirectoryError):
-        write_whole(tmp_path, "x")
 
 
 VERSIONS = (("1" * 40, 0.5), ("2" * 40, 1.25), ("3" * 40, 4.5))

@@ -1,7 +1,6 @@
 """Which cells are compared, and the file that keeps them: small, whole, refused where it was changed."""
 
 import json
-import re
 
 import pytest
 from fedassay.reports.reading.run_folder import RunFolder
@@ -62,16 +61,6 @@ def test_a_value_that_is_no_number_is_refused(baseline, tmp_path, number):
     path.write_text(path.read_text().replace(value, number))
     with pytest.raises(ConfigError, match=r"must be|is not a JSON value"):
         Baseline.read(path)
-
-
-def test_a_setting_that_is_no_json_any_more_is_noticed(finished, tmp_path):
-    """Written back as JSON, NaN becomes null, so that the checksum stays as it was."""
-    path = Baseline.of(RunFolder.read(finished.folder)).write(tmp_path / "b.json")
-    text = path.read_text()
-    for at in (match.start() for match in re.finditer("null", text)):
-        path.write_text(text[:at] + "NaN" + text[at + 4 :])
-        with pytest.raises(ConfigError, match=r"b\.json is not JSON: NaN is not a JSON value"):
-            Baseline.read(path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "\x00", "12"])
@@ -193,18 +182,7 @@ def test_margins_are_set_by_metric():
     assert stated_margins(["auc=0.1", "psnr = 2"]) == {"auc": 0.1, "psnr": 2.0}
 
 
-@pytest.mark.parametrize("bad", ["auc", "auc=", "auc=high", "=1"])
-def test_what_is_no_margin_is_refused(bad):
-    with pytest.raises(ValueError, match=r"--margin must have the form metric=value|unknown metric ''"):
-        margins_with(stated_margins([bad]))
-
-
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), True, "1"])
 def test_a_margin_is_a_positive_number(value):
     with pytest.raises(ValueError, match="margin of auc must be a number > 0, got"):
         margins_with({"auc": value})
-
-
-def test_an_unknown_metric_names_the_known_ones():
-    with pytest.raises(ValueError, match="a margin is set for an unknown metric 'psnrr'; known: psnr"):
-        margins_with({"psnrr": 1.0})

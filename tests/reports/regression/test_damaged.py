@@ -9,7 +9,6 @@ from fedassay.audit.output_file import with_checksum
 from fedassay.reports.reading.run_folder import RunFolder
 from fedassay.reports.regression.baseline import Baseline
 from fedassay.reports.regression.gated_run import judge_folder
-from fedassay.reports.tables.summary import unread_lines
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.results.outcome import INCOMPLETE, OK
 
@@ -145,14 +144,3 @@ def test_a_manifest_that_plans_fewer_cells_than_it_did_is_reported(runs):
     for change in ({"finished": "2020-01-05T09:14:50Z"}, {"cpu_s": 1.0}, {"planned_cells": 1}, {"sha256": None}):
         path.write_text(json.dumps(manifest | change))
         assert RunFolder.read(runs[0]).changed == ("manifest.json",)
-
-
-def test_a_run_of_an_earlier_version_without_checksum_keeps_its_verdict_and_says_so(runs):
-    path = runs[0] / "manifest.json"
-    path.write_text(json.dumps({key: one for key, one in json.loads(path.read_text()).items() if key != "sha256"}))
-    run = RunFolder.read(runs[0])
-    assert judge_folder(run).outcome.exit_code == OK
-    assert (
-        "an earlier version of fedassay made this run and wrote no checksum, so changes of its dates and CPU time"
-        in unread_lines(run)[0]
-    )
