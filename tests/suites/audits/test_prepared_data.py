@@ -36,9 +36,10 @@ class Private(Preparation):
 @dataclass(frozen=True, kw_only=True)
 class Sampled(Preparation):
     def prepare(self, records, rng):
-        kept = torch.from_numpy(rng.random((len(records.train_labels), 1, 1, 1)) < 0.0625)
-        images = records.train_images.where(kept, 0)
-        return PreparedData(dataset=replace(records, train_images=images, train_masks=None, test_masks=None))
+        kept = torch.from_numpy(rng.random(len(records.train_labels)) < 0.0625)
+        images, labels = records.train_images.where(kept.view(-1, 1, 1, 1), 0), records.train_labels.where(kept, 0)
+        changes = {"train_images": images, "train_labels": labels, "train_masks": None, "test_masks": None}
+        return PreparedData(dataset=replace(records, **changes))
 
 
 @dataclass(frozen=True, kw_only=True)
