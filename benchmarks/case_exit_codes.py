@@ -63,18 +63,18 @@ _NUMBERS = re.compile(r"\d[\d,.]*(e-?\d+)?")
 class AuditedCase(Defense):
     """A case of the suite ``mutants`` as a defense; the claims of correct cases state their noise.
 
-    ``version``: ``case`` (an unusual correct case), or the ``broken`` or the ``correct`` one of a pair. ``law`` of a
+    ``kind``: ``case`` (an unusual correct case), or the ``broken`` or the ``correct`` one of a pair. ``law`` of a
     pair: its ``own``, ``hidden``, or hidden with claims that have their noise ``stated``.
     """
 
     case: str
-    version: str = "case"
+    kind: str = "case"
     law: str = "own"
 
     def prepare(self, plan: Plan) -> Prepared:
-        if self.version != "case":
+        if self.kind != "case":
             part = faults()[self.case].load()
-            prepared = part.prepare(plan) if self.version == "broken" else part.correct(plan)
+            prepared = part.prepare(plan) if self.kind == "broken" else part.correct(plan)
             if self.law != "own":
                 own = type(prepared.protection)
                 hidden = type(own.__name__, (own,), {"law": _no_law, "__module__": own.__module__})
@@ -180,7 +180,7 @@ def _measured(names: list[str], seed: int, version: str, steps: int, law: str) -
     )
     tables = [
         f'[defenses.{name}]\npart = "case_exit_codes:AuditedCase"\ncase = "{name}"\n'
-        f'version = "{version}"\nlaw = "{law}"\n' + PLANS.get(VERSIONS[version]()[name].load().sampled, "")
+        f'kind = "{version}"\nlaw = "{law}"\n' + PLANS.get(VERSIONS[version]()[name].load().sampled, "")
         for name in names
     ]
     with tempfile.TemporaryDirectory() as folder:

@@ -222,7 +222,7 @@ class Sides:
         pipeline = self.setup.pipeline
         for records, first in zip(self.records, self.equal_draws, strict=True):
             again = [pipeline.draw(records, number=number).data for number in (1, 2)] if first.random else []
-            if any(_trains_otherwise(first.data, one) for one in again):
+            if any(trains_otherwise(first.data, one) for one in again):
                 return False
         return True
 
@@ -509,8 +509,8 @@ def _joined(leaves: Leaves) -> FloatArray:
     return np.concatenate(numbers) if numbers else np.zeros(0)
 
 
-def _trains_otherwise(one: PreparedData, other: PreparedData) -> bool:
-    """Whether two draws of a preparation give other data, models, plans or clients' rows."""
+def trains_otherwise(one: PreparedData, other: PreparedData) -> bool:
+    """Return whether two draws of a preparation give other data, models, plans or clients' rows."""
     sets = one.dataset, other.dataset
     if any(_unlike(*(getattr(data, name) for data in sets)) for name in ("train_images", "train_labels")):
         return True

@@ -9,6 +9,7 @@ has noise is one mechanism of the records, which is tried alone; all of it toget
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from ..audit.finding import beyond_all
 from ..fl.data.dataset import Dataset
 from ..fl.preparation import Leaves
 from .finished import FinishedRelease
-from .joint_release import JointRelease
+from .joint_release import JointRelease, trains_otherwise
 from .neighbour_draws import SECONDS, DrawCounter, PreparationSetup, clock
 from .published import PublishedVector, equal_values, first_difference
 from .records import (
@@ -51,6 +52,8 @@ _PILOT, _SHORT = 2048, 64
 _STEADY = 16
 """Draws in which a published value must be the same before it is counted as one without noise."""
 _BATCH = 256
+_CONTENTS, _DRAWS = 3, 64
+"""Contents of a unit, and draws of each, by which it is seen whether the preparation may leave it out."""
 
 
 class _Made(NamedTuple):
@@ -73,6 +76,30 @@ def preparation_checks(setup: PreparationSetup) -> tuple[CheckResult, ...]:
     if found.passed is False:
         return (found,)
     return found, _joint(setup, search.data_sets())
+
+
+def why_amplified(setup: PreparationSetup) -> str:
+    """Return why runs of the training alone are no evidence about the claim: by some random draws of the preparation,
+    clients train on the same data whatever the unit holds, so that the whole may show less of it. Empty otherwise.
+    """
+    draw, records, least = setup.pipeline.draw, setup.pipeline.records, 0
+    try:
+        if _why_not(setup) or not draw(records).random:
+            return ""
+        for pair in islice(changed_sets(setup.claim, records, setup.unit, setup.seed), _CONTENTS):
+            ends, made, same = clock() + SECONDS / _CONTENTS, 0, 0
+            while made < _DRAWS and clock() < ends:
+                same += not trains_otherwise(draw(records, number=made).data, draw(pair.within, number=made).data)
+                made += 1
+            if same == 0:
+                return ""
+            least = max(1, min(least or same, same))
+    except ValueError:
+        return ""
+    return (
+        f"in at least {least} of {_DRAWS} random draws of the preparation clients train on the same data whatever one "
+        f"{setup.claim.unit} holds, which may amplify privacy: runs of the training alone show more than the whole does"
+    )
 
 
 def _joint(setup: PreparationSetup, data_sets: Iterable[tuple[Dataset, list[Tensor]]]) -> CheckResult:

@@ -359,7 +359,8 @@ class RepeatedNoise:
     differ.
     """
 
-    names: dict[tuple[str, int], list[FloatArray]] = field(default_factory=dict)
+    names: dict[tuple[str, int], list[tuple[int, FloatArray]]] = field(default_factory=dict)
+    runs: int = 0
     pool: list[FloatArray] = field(default_factory=list)
     pooled: int = 0
 
@@ -372,7 +373,8 @@ class RepeatedNoise:
         """
         for turn, named in enumerate(rounds):
             for who, names in named.items():
-                self.names.setdefault((who, turn), []).append(names)
+                self.names.setdefault((who, turn), []).append((self.runs, names))
+        self.runs += max((len(names) for named in rounds for names in named.values()), default=0)
         if numbers is not None and self.pooled < _POOL:
             self.pool.append(numbers[: _POOL - self.pooled])
             self.pooled += len(self.pool[-1])
@@ -404,10 +406,12 @@ class RepeatedNoise:
         for (sender, _), batches in self.names.items():
             if sender != who:
                 continue
-            width = max(batch.shape[1] for batch in batches)
-            names = np.concatenate([_padded_names(batch, width) for batch in batches])
+            # Not every batch has such a vector in this round: a client may come in other rounds than another one.
+            names = np.full((self.runs, max(batch.shape[1] for _, batch in batches)), np.nan)
+            for first, batch in batches:
+                names[first : first + len(batch), : batch.shape[1]] = _without_shared(batch)
             values, counts = np.unique(names[~np.isnan(names)], return_counts=True)
-            constant = values[counts > _CONSTANT * len(names)]
+            constant = values[counts > _CONSTANT * sum(len(batch) for _, batch in batches)]
             found.append(np.where(np.isin(names, constant), np.nan, names))
         runs = np.concatenate(found, axis=1)
         # Within a run a vector may come again, as when a round is skipped.
@@ -441,10 +445,10 @@ class RepeatedNoise:
         )
 
 
-def _padded_names(names: FloatArray, width: int) -> FloatArray:
+def _without_shared(names: FloatArray) -> FloatArray:
     """The names of a batch; of a vector that all its runs share, as where a hook draws it once, that of one run.
 
     Equal up to rounding: what the noise is added to may be a product whose last rows are rounded in another way.
     """
     shared = np.isclose(names, names[:1], rtol=_ROUNDING, atol=0.0).all(0) & (np.arange(len(names)) > 0)[:, None]
-    return np.pad(np.where(shared, np.nan, names), ((0, 0), (0, width - names.shape[1])), constant_values=np.nan)
+    return np.where(shared, np.nan, names)

@@ -45,7 +45,7 @@ from ...checks.claim_checks import Fitted, claim_checks, received_checks
 from ...checks.coverage import Coverage, coverage_of, power_of_checks
 from ...checks.decide import decided
 from ...checks.law import law_checks
-from ...checks.preparation import preparation_checks
+from ...checks.preparation import preparation_checks, why_amplified
 from ...checks.replay import on_own_model
 from ...fl.plan import Plan
 from ..attacking.finished_cells import AttackCell, Clock, failures_as_rows, finish_cell
@@ -182,6 +182,10 @@ class PlannedAudit:
         with failures_as_rows([self.cell], store, clock) as failed:
             if reason := self.out_of_scope or self.method.not_made(self, store):
                 rows = verdict_rows(self.cell, not_audited(self.claim, reason), self._without_runs())
+            elif reason := _amplified(self):
+                prepared = _of_preparation(self)
+                seen = [one.evidence for one in prepared if one.evidence is not None]
+                rows = verdict_rows(self.cell, with_evidence(not_audited(self.claim, reason), seen), prepared)
             else:
                 rows = _judged(self.opened(), store)
             store.finish(self.cell.cell_id, [row.model_copy(update=clock.fields()) for row in rows])
@@ -646,6 +650,12 @@ def _of_preparation(audit: PlannedAudit) -> tuple[CheckResult, ...]:
     """The checks of the preparation of the federation's data; none where it has no preparation, or nothing was run."""
     setup = audit.blocks[0].preparation if audit.blocks else None
     return () if setup is None else preparation_checks(setup)
+
+
+def _amplified(audit: PlannedAudit) -> str:
+    """Why its runs, which leave out the preparation, may show more than the whole that is claimed; else empty."""
+    setup = audit.blocks[0].preparation if audit.blocks else None
+    return "" if setup is None else why_amplified(setup)
 
 
 def _added(verdict: Record, coverage: Coverage, checks: Sequence[CheckResult], stopped: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from fedassay.audit.curve import mu_from_epsilon
 from fedassay.audit.finding import refutes
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL
 from fedassay.checks.neighbour_draws import PreparationSetup
-from fedassay.checks.preparation import preparation_checks
+from fedassay.checks.preparation import preparation_checks, why_amplified
 from fedassay.fl.algorithms import FedSGD
 from fedassay.fl.data.dataset import Dataset
 from fedassay.fl.partitions import IID
@@ -62,10 +62,15 @@ class Finished(Made):
         return self.done(models, network, records, rng)
 
 
-def checked(
+def checked(preparation, **settings):
+    """The results of both checks by name, and the claim."""
+    setup = given(preparation, **settings)
+    return {result.name: result for result in preparation_checks(setup)}, setup.claim
+
+
+def given(
     preparation, *, epsilon=3.0, delta=1e-5, training=None, unit="sample", adjacency="replace_one", observer=AGGREGATE
 ):
-    """The results of both checks by name, and the claim."""
     claim = Claim.stated(epsilon=epsilon, delta=delta, unit=unit, adjacency=adjacency, observer=observer, rounds=ROUNDS)
     reach = 2.0 if adjacency == "replace_one" else 1.0
     protection = Clipped(noise_std=reach * ROUNDS**0.5 / mu_from_epsilon(training or epsilon, delta or 1e-5))
@@ -76,7 +81,7 @@ def checked(
         return Plan(sizes=task.sizes, layout=task.network.layout, **facts)
 
     settings = {"model": "logistic", "partition": IID(), "clients": CLIENTS, "samples": SAMPLES}
-    setup = PreparationSetup(
+    return PreparationSetup(
         pipeline=Pipeline(preparation=preparation, records=RECORDS, streams=Streams(0), **settings),
         plan=plan,
         protection=lambda plan: protection,
@@ -86,7 +91,6 @@ def checked(
         most=2**14,
         seed=0,
     )
-    return {result.name: result for result in preparation_checks(setup)}, claim
 
 
 def of(made, **settings):
@@ -405,3 +409,45 @@ def test_an_end_that_fails_on_a_neighbour_is_not_looked_at():
     assert refuted(found, claim) == []
     assert found["preparation and training"].passed is None
     assert "out of range" in found["preparation and training"].witness
+
+
+def sampled(share, *, blanked=False):
+    """Each record by a coin of its own; ``blanked``: zeros take the place of those that are left out."""
+
+    def made(records, rng):
+        kept = torch.from_numpy(rng.random(len(records.train_labels)) < share)
+        if blanked:
+            images = records.train_images.masked_fill(~kept.view(-1, 1, 1, 1), 0.0)
+            return PreparedData(
+                dataset=replace(records, train_images=images, train_labels=records.train_labels.where(kept, 0))
+            )
+        parts = {name: getattr(records, name)[kept] for name in ("train_images", "train_labels")}
+        return PreparedData(dataset=replace(records, **parts))
+
+    return made
+
+
+def without_images(records, rng):
+    """What is left of a record, its label, shows it in every draw."""
+    kept = torch.from_numpy(rng.random((len(records.train_labels), 1, 1, 1)) < 0.5)
+    return PreparedData(dataset=replace(records, train_images=records.train_images.where(kept, 0.0)))
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9])
+@pytest.mark.parametrize("blanked", [False, True])
+def test_runs_on_records_that_coins_leave_out_are_no_evidence(share, blanked):
+    """At a share of 1/2, epsilon log(1 + 2 (e^3 - 1)) of the training alone is epsilon 3 of the whole. Of a record that
+    is there with probability .9, no draw of 64 would lack it with a probability of .001.
+    """
+    setup = given(Made(made=sampled(share, blanked=blanked)))
+    assert "may amplify privacy" in why_amplified(replace(setup, pipeline=replace(setup.pipeline, samples=20)))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [sampled(1.0), without_images, public, private_mean, by_label, noisy_mean(lambda records: 1.0)],
+    ids=lambda made: made.__name__,
+)
+@pytest.mark.parametrize("adjacency", ["replace_one", "add_remove"])
+def test_runs_on_records_that_are_always_there_are_evidence(made, adjacency):
+    assert why_amplified(given(Made(made=made), adjacency=adjacency)) == ""

@@ -51,6 +51,18 @@ def test_a_vector_that_comes_again_in_its_own_run_is_no_repeat(rng):
     assert found(delayed)[VECTORS].passed
 
 
+@pytest.mark.parametrize("values", [2**16, 2**60])
+def test_clients_that_come_in_other_rounds_than_others_are_compared(rng, values):
+    """A batch holds the vectors of its own client: here one of every round, then one of every third."""
+    repeats = RepeatedNoise()
+    for _ in range(6):
+        for stride in (1, 3):
+            batch = rng.integers(values, size=(RUNS, ROUNDS)).astype(float)
+            repeats.add([{"holder": batch[:, [turn]]} if turn % stride == 0 else {} for turn in range(ROUNDS)], None)
+    (result,) = repeats.results()
+    assert result.passed is (values == 2**60)
+
+
 def test_a_public_constant_of_each_round_is_no_noise(rng):
     names = rng.random((RUNS, 2 * ROUNDS))
     names[:, ::2] = np.arange(ROUNDS)

@@ -34,6 +34,15 @@ class Private(Preparation):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sampled(Preparation):
+    def prepare(self, records, rng):
+        kept = torch.from_numpy(rng.random(len(records.train_labels)) < 0.0625)
+        images, labels = records.train_images.where(kept.view(-1, 1, 1, 1), 0), records.train_labels.where(kept, 0)
+        changes = {"train_images": images, "train_labels": labels, "train_masks": None, "test_masks": None}
+        return PreparedData(dataset=replace(records, **changes))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Refuses(Preparation):
     def prepare(self, records, rng):
         if float(records.train_images[..., 0, 0].max()) > 0.9:
@@ -105,6 +114,7 @@ def test_an_error_of_the_preparation_names_its_line(planned, own_module):
         ("Public", 0, "NOT REFUTED"),
         ("Private", 10, "mean differs between two neighbouring data sets in every draw"),
         ("Refuses", 11, "preparation: not looked at: "),
+        ("Sampled", 11, "which may amplify privacy"),
     ],
 )
 def test_the_exit_code_of_a_run_follows_from_its_preparation(name, code, words, own_module, suite_file, assay):
