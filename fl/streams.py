@@ -162,17 +162,19 @@ def _index(field: str, number: int) -> int:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def seeded(seed: int | None) -> Iterator[None]:
     """Seed the global generators of Python, NumPy and PyTorch (where it is installed) inside the context, and restore
     their states afterwards.
 
-    ``seed`` is in [0, 2**32). Generators of GPUs are seeded too, and restored where a GPU is in use before.
+    ``seed`` is in [0, 2**32); None leaves them as they are at the start. Generators of GPUs are seeded too, and
+    restored where a GPU is in use before.
     """
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     with _seeded_torch(seed):
         try:
-            random.seed(seed)
-            np.random.seed(seed)  # noqa: NPY002
+            if seed is not None:
+                random.seed(seed)
+                np.random.seed(seed)  # noqa: NPY002
             yield
         finally:
             random.setstate(python)
@@ -180,7 +182,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 @contextmanager
-def _seeded_torch(seed: int) -> Iterator[None]:
+def _seeded_torch(seed: int | None) -> Iterator[None]:
     if not _has_torch():
         yield
         return
@@ -188,7 +190,9 @@ def _seeded_torch(seed: int) -> Iterator[None]:
 
     gpus = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     with torch.random.fork_rng(devices=gpus):
-        if torch.accelerator.is_available():
+        if seed is None:
+            pass
+        elif torch.accelerator.is_available():
             torch.manual_seed(seed)
         else:
             # torch.manual_seed would write down the whole call stack each time, for GPUs that might be set up later.
