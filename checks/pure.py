@@ -5,6 +5,9 @@ One unit shifts a release by a vector, which runs of equal draws show. Where the
 independent numbers of one distribution, the largest privacy loss is the sum of those of all numbers. That of one number
 is bounded from below by tails: if P(z > t) is r times P(z > t + h), then a shift by h / k has a loss of ln(r) / k or
 more in one of k steps. The noise is seen in differences of two draws, whose losses are no larger than those of one.
+
+A release may leave out numbers at random, which are then 0. If no unit changes which ones, the loss is that of the
+numbers that one draw holds.
 """
 
 import math
@@ -131,31 +134,37 @@ def _loss(setup: ReplaySetup, direction: Direction, rate: float) -> _Loss:
     if releases.fewer:
         raise NotCheckable("an absent client adds no noise, so its absence cannot be compared")
     share = 2.0 if setup.claim.adjacency is Adjacency.REPLACE_ONE else 1.0
-    moves = share * (releases.after - releases.before)
-    shift = moves.mean(0)
+    moves, held = share * (releases.after - releases.before), (releases.before != 0) | (releases.after != 0)
     noise = _noise(setup, direction, client)
     apart = noise[0::2] - noise[1::2]
-    sent = (apart != 0).any(-1).all(0) | (shift != 0).any(-1)
-    apart, shift, moves = apart[:, sent], shift[sent], moves[:, sent]
-    if not shift.numel():
+    sent = (apart != 0).any(-1).all(0) | (moves != 0).any(-1).all(0)
+    noise, apart, moves, held = noise[:, sent], apart[:, sent], moves[:, sent], held[:, sent]
+    if not moves.numel():
         raise NotCheckable("the release shows neither a change by a unit nor noise")
-    _check_additive(moves, shift)
+    kept = noise != 0
+    # Whole numbers are 0 by chance too, and then a unit changes which ones.
+    left_out = not bool((kept == kept[0]).all() & (held == held[0]).all())
+    if not left_out or not torch.equal(kept, _noise(setup, direction, client, arm=1)[:, sent] != 0):
+        held, kept = torch.ones_like(held), torch.ones_like(kept)
+    shift = moves.sum(0) / held.sum(0).clamp_min(1)
+    _check_additive(moves, shift * held)
     # Of one draw each, which show a common length more than differences of two draws do.
-    _check_alike((noise - noise.mean(0))[:, sent])
+    _check_alike((noise - noise.sum(0) / kept.sum(0).clamp_min(1)), kept)
     check_independent(releases.before[:, sent], setup)
-    sizes, steps = apart.abs().flatten().numpy(), shift.abs().numpy()
+    sizes, steps = apart[kept[0::2] & kept[1::2]].abs().numpy(), (shift * held[0]).abs().numpy()
     bounds = [_of_tails(sizes, steps, *shares, rate=rate) for shares in _TAILS]
     least, seen, slope = max(bounds)
     return _Loss(least=least, seen=seen, moved=float(steps.sum()), slope=slope, direction=direction)
 
 
-def _noise(setup: ReplaySetup, direction: Direction, client: int) -> Tensor:
-    """Releases that differ in their noise alone, ``(runs, rounds, d)``."""
+def _noise(setup: ReplaySetup, direction: Direction, client: int, *, arm: int = 0) -> Tensor:
+    """Releases of one arm that differ in their noise alone, ``(runs, rounds, d)``, by equal draws in both arms."""
     plan, canary = setup.plan, canary_along(setup, direction, client)
     pairs = math.ceil(_VECTORS / setup.rounds)
     if 2 * pairs * setup.rounds * (plan.clients + 1) * plan.layout.dim > _MOST:
         raise NotCheckable(f"{_VECTORS} vectors of noise would have more than {_MOST} numbers")
-    runs = setup.run_many(2 * pairs, Inputs(canary=None if canary.added else canary), noise=_DRAWS)
+    without = Inputs(canary=None if canary.added else canary)
+    runs = setup.run_many(2 * pairs, Inputs(canary=canary, arm=1) if arm else without, noise=_DRAWS)
     return torch.stack([rows_of(run, client) for run in runs])
 
 
@@ -165,22 +174,35 @@ def _check_additive(moves: Tensor, shift: Tensor) -> None:
         raise NotCheckable("the release is not a vector plus independent noise")
 
 
-def _check_alike(noise: Tensor) -> None:
-    """Raise NotCheckable unless ``noise (runs, rounds, d)`` looks like independent numbers of one distribution."""
-    sizes = noise.abs().flatten(0, 1)
+def _check_alike(noise: Tensor, kept: Tensor) -> None:
+    """Raise NotCheckable unless the ``kept`` numbers of ``noise (runs, rounds, d)`` look like independent ones of one
+    distribution.
+    """
+    sizes, kept = noise.abs().flatten(0, 1), kept.flatten(0, 1)
+    some = kept.any(0)
+    _check_sizes(_first(sizes[:, some], kept[:, some], 0), "weights")
+    _check_sizes(_first(sizes, kept, 1), "vectors")
+
+
+def _first(sizes: Tensor, kept: Tensor, axis: int) -> Tensor:
+    """As many of the kept sizes along an axis as are kept everywhere; the first ones."""
+    if bool(kept.all()):
+        return sizes
+    count = int(kept.sum(axis).min())
+    places = kept.to(torch.uint8).sort(dim=axis, descending=True, stable=True).indices
+    return sizes.gather(axis, places.narrow(axis, 0, count))
+
+
+def _check_sizes(sizes: Tensor, what: str) -> None:
     vectors, dim = sizes.shape
     if sizes.numel() < _NUMBERS:
         raise NotCheckable(f"{vectors} vectors of {dim} numbers are too few to measure their noise")
     variance = float(sizes.var())
     if variance == 0:
         raise NotCheckable("the release shows no noise, or noise of constant size")
-    ratios = {
-        "weights": (vectors * float(sizes.mean(0).var()) / variance, dim),
-        "vectors": (dim * float(sizes.mean(1).var()) / variance, vectors),
-    }
-    for what, (ratio, count) in ratios.items():
-        if abs(ratio - 1) > _ERRORS * math.sqrt(2 / count) + 0.1:
-            raise NotCheckable(f"the noise of different {what} is dependent or of unequal size")
+    means, each, count = (sizes.mean(0), vectors, dim) if what == "weights" else (sizes.mean(1), dim, vectors)
+    if abs(each * float(means.var()) / variance - 1) > _ERRORS * math.sqrt(2 / count) + 0.1:
+        raise NotCheckable(f"the noise of different {what} is dependent or of unequal size")
     if bool((sizes == 0).double().mean() > 0.5):
         raise NotCheckable("only some numbers of the release show noise")
 

@@ -70,6 +70,23 @@ class OneLength(Laplace):
         return noise / ((noise**2).sum(-1, keepdims=True)) ** 0.5 * rng.gamma(shape[-1], self.scale, (*shape[:-1], 1))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Half(Laplace):
+    """Sends a random half of the numbers, doubled."""
+
+    def report(self, updates, context, state, rng):
+        sent = super().report(updates, context, state, rng)
+        return sent.with_values(torch.where(torch.from_numpy(rng.random(sent.values.shape) < 0.5), 2 * sent.values, 0))
+
+
+class Largest(Laplace):
+    """Sends noised numbers that are far from 0, which depends on them."""
+
+    def report(self, updates, context, state, rng):
+        sent = super().report(updates, context, state, rng)
+        return sent.with_values(torch.where(sent.values.abs() > self.scale, sent.values, 0))
+
+
 class Signs(Laplace):
     """Randomised response: nothing is added."""
 
@@ -102,11 +119,28 @@ def test_laplace_noise_is_measured_nearly_as_it_is(protection, changes):
     assert 0.6 * EPSILON < result.measured < EPSILON < result.detects < 2 * EPSILON
 
 
+def test_numbers_that_are_left_out_at_random_are_measured_as_the_others_are():
+    (result,) = found(Half(scale=2 * ROUNDS / EPSILON))
+    assert result.passed
+    # Half of the loss of all numbers.
+    assert 0.3 * EPSILON < result.measured < 0.6 * EPSILON
+
+
 @pytest.mark.simulations
 @pytest.mark.parametrize(
     "protection",
-    [Laplace(scale=2 * ROUNDS / EPSILON, norm=2.0), Laplace(scale=ROUNDS / EPSILON), Laplace(scale=1.0)],
-    ids=["the L2 norm is bounded instead of L1", "half of the noise", "the noise of one round for all"],
+    [
+        Half(scale=2 * ROUNDS / EPSILON, norm=2.0),
+        Laplace(scale=2 * ROUNDS / EPSILON, norm=2.0),
+        Laplace(scale=ROUNDS / EPSILON),
+        Laplace(scale=1.0),
+    ],
+    ids=[
+        "the L2 norm of a random half",
+        "the L2 norm is bounded instead of L1",
+        "half of the noise",
+        "the noise of one round for all",
+    ],
 )
 def test_too_little_noise_for_the_l1_norm_is_found(protection):
     (result,) = found(protection)
@@ -128,6 +162,7 @@ class Empty(Laplace):
         (UnequalScales(scale=4.0), "weights is dependent or of unequal size"),
         (CommonFactor(scale=4.0), "vectors is dependent or of unequal size"),
         (OneLength(scale=4.0, norm=2.0), "vectors is dependent or of unequal size"),
+        (Largest(scale=4.0), "is not a vector plus independent noise"),
         (Signs(scale=4.0), "is not a vector plus independent noise"),
     ],
 )
