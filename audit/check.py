@@ -771,13 +771,15 @@ SHAPE = Check(
     "noise shape",
     hook=("noised step",),
     cause="the noise is not drawn from the normal distribution",
-    mend="draw normal noise in floating point",
+    mend="draw normal noise in floating point, and neither clamp nor round it",
+    seen="the distribution of the noise differs from the normal one by {}",
 )
 INDEPENDENT = Check(
-    "noise independent of the data",
+    "noise along the sum",
     hook=("noised step",),
-    cause="the noise depends on the sum to which it is added",
-    mend="draw the noise independently of the data",
+    cause="the noise depends on the sum to which it is added, as where a part of this sum is taken away again",
+    mend="draw the noise without looking at the sum, and add it to the sum unchanged",
+    seen="in the direction of the sum to which it is added, the noise has {}",
 )
 LOTS = Check(
     "records once in a lot",

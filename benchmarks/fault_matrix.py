@@ -24,7 +24,7 @@ see, as their tests show:
 - pure epsilon of the releases: an L2 clip where an L1 one is accounted, and half of the noise of a sum.
 - reports before the shuffler: a local budget that is too large, or one coin for all clients.
 - epsilon of the shuffled law: amplification that counts more clients than there are.
-- noise shape, noise independent of the data: in a single run, uniform noise of the stated size, and noise without its
+- noise shape, noise along the sum: in a single run, uniform noise of the stated size, and noise without its
   part along the sum.
 - sizes of lots, records in common, neighbouring records, sampling rate: lots of one size, lots that come again in each
   epoch, windows of the data, and lots drawn more often than accounted.

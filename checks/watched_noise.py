@@ -357,13 +357,14 @@ def _shape(noise: RunNoise) -> CheckResult:
     # Probability that the largest of so many normal numbers is so small.
     if count * math.log1p(-2 * norm.sf(largest)) < math.log(_level(5)):
         least = float(norm.isf(-math.expm1(math.log(_level(5)) / count) / 2))
-        witness = f"largest of {count} numbers, in standard deviations: the noise has no tails"
-        return SHAPE.at_least(largest, least, unit="standard deviations", witness=witness)
+        words = f"the largest of {count} numbers has {largest:.4g} standard deviations, at least {least:.4g} required"
+        return SHAPE.failed(words, cause="the noise has no tails, as where it is clamped or bounded")
     # Steps of noise that is larger than stated may each have a scale of their own.
     groups = list(noise.standard) if scaled else [norm.ppf(places.clip(1e-300, 1 - 1e-16)) if half else flat]
     for law, ratio in _other_laws(groups):
         if ratio > (most := -math.log(_level(5))):
-            return SHAPE.at_most(ratio, most, unit="nats", witness=f"{count} numbers look like {law} noise")
+            words = f"{count} numbers look like {law} noise, by {ratio:.4g} nats, at most {most:.4g} allowed"
+            return SHAPE.failed(words, cause=f"the noise follows the {law} law")
     if (found := _few_values(noise)) is not None:
         return found
     if count < _TELLING + _OWN_SCALE * (len(groups) - 1):
@@ -397,14 +398,15 @@ def _few_values(noise: RunNoise) -> CheckResult | None:
     expected = count**2 * near / (2 * math.sqrt(math.pi))
     if noise.grid or count < 64 or expected > count / 8 or equal <= count / 2:
         return None
-    witness = f"numbers that equal another one, among {count}: the noise takes few different values"
-    return SHAPE.failed(witness, equal, count / 2, unit="numbers")
+    words = f"{equal} of {count} numbers equal another one, at most {count // 2} allowed"
+    return SHAPE.failed(words, cause="the noise takes few different values, as where it is rounded or drawn once")
 
 
 def _independent(noise: RunNoise) -> CheckResult:
     """Check the noise along what came in: standard normal in each step, if the noise does not depend on it.
 
-    It is neither off, in one step or in all together, nor smaller than elsewhere.
+    It is neither off, in one step or in all together, nor smaller than elsewhere. A dependence in other directions is
+    not seen.
     """
     lengths = np.linalg.norm(noise.sums, axis=1)
     there = lengths > 0

@@ -51,6 +51,7 @@ _IMPORTED = {
     "loop": ("scikit-learn", "torch"),
 }
 """Packages that the file of a training imports, besides this one."""
+_REPLACE = "# Replace this line"
 BASELINE = "baselines/main.json"
 RUN = "runs/first"
 
@@ -89,6 +90,7 @@ def init(
             verdict = measure(folder)
         typer.echo(f"wrote  {folder / BASELINE}")
         typer.echo(f"gate   {verdict}")
+        _say_replace(folder, (folder / "requirements.txt").read_text(encoding="utf-8"))
         _say_next(folder, "pytest")
 
 
@@ -140,6 +142,7 @@ def _write_template(folder: Path, chosen: Sequence[str]) -> None:
     for name, text in texts.items():
         write_whole(folder / name, text)
         typer.echo(f"wrote  {folder / name}")
+    _say_replace(folder, texts.get("requirements.txt", ""))
     _say_next(folder, TEMPLATES[kind])
 
 
@@ -157,7 +160,17 @@ def _requirement(asked: str) -> str:
     places = dict(one.split(", ", 1) for one in stated)
     if (repository := places.get("Repository")) is not None:
         return f"{asked} @ git+{repository}@v{__version__}"
-    return f"# Replace this line by the one that installs your copy, such as: {asked} @ git+https://HOST/OWNER/fedassay@COMMIT"
+    return f"{_REPLACE} by the one that installs your copy, such as: {asked} @ git+https://HOST/OWNER/fedassay@COMMIT"
+
+
+def _say_replace(folder: Path, requirements: str) -> None:
+    """Say which line of the requirements does not install this package, without which the workflow fails."""
+    numbered = enumerate(requirements.splitlines(), start=1)
+    if (number := next((number for number, line in numbered if line.startswith(_REPLACE)), None)) is not None:
+        typer.echo(
+            f"edit   {folder / 'requirements.txt'}, line {number}: name where your copy of fedassay is installed from; "
+            "until then the workflow ends with an error"
+        )
 
 
 def _say_next(folder: Path, command: str) -> None:

@@ -222,8 +222,9 @@ class SystemFixture:
 
         results = watch(system, seed=seed)
         checked = judge_watched(results)
-        if checked.exit_code or not replicas:
-            self.note_verdict(checked.verdict_line)
+        # An audit's finding says the limits itself.
+        for line in (checked.verdict_line, *results.limit_lines()) if checked.exit_code or not replicas else ():
+            self.note_verdict(line)
         if checked.exit_code:
             pytest.fail("\n".join(results.lines()), pytrace=False)
         if not replicas:

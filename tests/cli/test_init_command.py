@@ -83,15 +83,19 @@ def test_a_template_of_each_kind_has_a_file_that_its_next_command_accepts_and_a_
     sys.modules.pop("mine", None)
 
 
-def test_requirements_name_a_repository_only_where_the_package_does(monkeypatch):
+def test_requirements_name_a_repository_only_where_the_package_does(monkeypatch, tmp_path, say):
     facts = Message()
     monkeypatch.setattr(init_command, "metadata", lambda _: facts)
     assert init_command._requirement("fedassay[opacus]").startswith("# ")
+    printed, lines = say("init", str(tmp_path / "own"), "--opacus"), (tmp_path / "own/requirements.txt").read_text()
+    number = 1 + [line.startswith("# Replace") for line in lines.splitlines()].index(True)
+    assert f"requirements.txt, line {number}: name where" in printed.stdout
     facts["Project-URL"] = "Repository, https://example.org/fedassay"
     version = fedassay.__version__
     assert init_command._requirement("fedassay[opacus]") == (
         f"fedassay[opacus] @ git+https://example.org/fedassay@v{version}"
     )
+    assert "edit " not in say("init", str(tmp_path / "named"), "--opacus").stdout
 
 
 def test_a_template_is_for_one_thing(say, tmp_path):

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 from fedassay.adapters import replicas
 from fedassay.audit.check import EFFECTIVE, PRESENT, REPLAYED, SCALE
+from fedassay.audit.finite import finite_result
 from fedassay.checks.watched_run import Watched
 from fedassay.cli.pytest_plugin import SystemFixture
 from fedassay.cli.system_run import judge_watched
@@ -358,6 +359,16 @@ def test_the_fixture_names_the_choice_before_any_run_that_could_not_end_with_ok(
     monkeypatch.setattr("fedassay.cli.system_run.judge_watched", lambda found: fine)
     with pytest.raises(pytest.fail.Exception, match=r"choose replicas=False .* or accept_weak=True .*runs=300"):
         SystemFixture(note_verdict=print)(GaussianRunner())
+
+
+def test_the_fixture_prints_the_limits_of_what_was_watched(monkeypatch):
+    seen = Watched(results=(PASSED, finite_result(["a row"], ["a row"], whom="records")))
+    monkeypatch.setattr("fedassay.adapters.runner.watch", lambda *_, **__: seen)
+    monkeypatch.setattr("fedassay.cli.system_run.judge_watched", lambda _: Outcome(verdict_line="OK", exit_code=0))
+    noted = []
+    assert SystemFixture(note_verdict=noted.append)(GaussianRunner(), replicas=False) is None
+    assert noted[0] == "OK"
+    assert [one.startswith("limit  a row") for one in noted[1:]] == [True]
 
 
 def test_equal_reasons_and_failures_of_one_check_stand_in_one_line():
