@@ -2,7 +2,8 @@
 
 A block with a title is a file. A `console` block holds commands after `$ `, an `sh` block commands to be copied; the
 exit code must be 0 unless a comment names another. Each line of a `text` block after it must be printed, where `...`
-stands for any text. Each page runs in a folder of its own.
+stands for any text. A block after `<!-- next block needs LIBRARY -->` and its output count only where the library
+is installed. Each page runs in a folder of its own.
 """
 
 import importlib.util
@@ -23,13 +24,13 @@ ROOT = Path(fedassay.__file__).resolve().parent
 DOCS, README = ROOT / "docs", ROOT / "README.md"
 SLOW = {
     *("your-own-project", "your-own-data", "your-own-parts", "preparation", "systems", "read-a-report", "vertical"),
-    *("gate-in-ci", "add-a-defense", "index", "correlated", "transfer", "epsilon"),
+    *("gate-in-ci", "add-a-defense", "index", "correlated", "migrate", "transfer", "epsilon"),
 }
 """Pages whose blocks take more than a quarter of a minute: .ci/full runs them."""
-BLOCK = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r'(?:^<!-- next block needs (\w+) -->\n)?^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$', re.M | re.S)
 CODE = re.compile(r"  # exit code (\d+)$")
 NEEDS = re.compile(r"^<!-- needs (\w+) -->$", re.MULTILINE)
-"""A library without which the page is skipped: .ci/run reads it in an environment of its own."""
+"""A library without which the page is skipped: .ci/libraries reads it in an environment of its own."""
 INSTALLS = "python3 -m venv"
 """Such a line builds an environment of gigabytes: .ci/run runs it, and its output is not compared with the page."""
 
@@ -41,10 +42,11 @@ class Block:
     language: str
     title: str
     text: str
+    needs: str = ""
 
 
 def blocks(page):
-    return [Block(*found) for found in BLOCK.findall(page.read_text(encoding="utf-8"))]
+    return [Block(*found, needs=needs) for needs, *found in BLOCK.findall(page.read_text(encoding="utf-8"))]
 
 
 def pages():
@@ -56,24 +58,26 @@ class Reader:
 
     def __init__(self, folder):
         self.folder, self.printed, self.ran = folder, "", 0
-        self.only_in_ci = False
+        self.left_out = False
 
     def read(self, block):
         match block.language:
+            case _ if block.needs and importlib.util.find_spec(block.needs) is None:
+                self.left_out = True
             case _ if block.title:
                 place = self.folder / block.title
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_text(block.text, encoding="utf-8")
             case "python":
-                self.printed, self.only_in_ci = self._run([sys.executable, "-c", block.text], 0, block.text), False
+                self.printed, self.left_out = self._run([sys.executable, "-c", block.text], 0, block.text), False
             case "console" | "sh":
                 mark = "$ " if block.language == "console" else ""
                 lines = block.text.splitlines()
                 assert all(line.startswith(mark) for line in lines), block.text
                 commands = [line.removeprefix(mark) for line in lines]
-                self.only_in_ci = all(line.startswith(INSTALLS) for line in commands)
+                self.left_out = all(line.startswith(INSTALLS) for line in commands)
                 self.printed = "".join(self._command(line) for line in commands)
-            case "text" if not self.only_in_ci:
+            case "text" if not self.left_out:
                 for line in block.text.splitlines():
                     pattern = ".*".join(re.escape(part) for part in line.split("..."))
                     assert re.search(pattern, self.printed), f"{line!r} was not printed:\n{self.printed}"
@@ -133,6 +137,9 @@ def test_a_page_with_wrong_output_fails(tmp_path):
     reader.read(Block("sh", "", f"{INSTALLS} .venv"))
     reader.read(Block("text", "", "what only it prints"))
     reader.read(Block("python", "", "print('a')"))
+    reader.read(Block("python", "", "import no_such_library", needs="no_such_library"))
+    reader.read(Block("text", "", "what only the library prints"))
+    reader.read(Block("python", "", "print('a')", needs="pytest"))
     with pytest.raises(AssertionError, match="was not printed"):
         reader.read(Block("text", "", "what only it prints"))
 
