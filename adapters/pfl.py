@@ -132,17 +132,25 @@ class _First(Postprocessor):  # type: ignore[misc]
     def postprocess_one_user(self, *, stats: Any, user_context: Any) -> tuple[Any, Any]:
         rows = {name: one[None] for name, one in self.of_model(stats).items()}
         self._watch.lot([_number(user_context.user_id)], rows)
-        with seeded(None):  # By equal draws, which the training's own call makes again.
-            sent = stats.apply_elementwise(torch.zeros_like)
-            for part in copy.deepcopy(self._parts):
-                sent, _ = part.postprocess_one_user(stats=sent, user_context=user_context)
-        for name, one in self.of_model(sent).items():
-            self.bare[name] = self.bare.get(name, 0) + one
+        bare = self._bare(stats, user_context)
+        if not self.bare:
+            again = self._bare(stats, user_context)
+            if any(not torch.equal(one, again[name]) for name, one in bare.items()):
+                raise Unwatchable("what a user adds differs between two calls with equal draws: it cannot be seeded")
+        self.bare = {name: self.bare.get(name, 0) + one for name, one in bare.items()}
         return stats, Metrics()
 
     def postprocess_server(self, *, stats: Any, central_context: Any, aggregate_metrics: Any) -> tuple[Any, Any]:
         self._watch.release(self.total, self.of_model(stats))
         return stats, Metrics()
+
+    def _bare(self, stats: Any, user_context: Any) -> Mapping[str, Tensor]:
+        """What a user would send if its statistics were zero, by equal draws; parts and generators stay as they are."""
+        sent = stats.apply_elementwise(torch.zeros_like)
+        with seeded(None):
+            for part in copy.deepcopy(self._parts):
+                sent, _ = part.postprocess_one_user(stats=sent, user_context=user_context)
+        return self.of_model(sent)
 
     def of_model(self, stats: Any) -> Mapping[str, Tensor]:
         """The tensors of statistics, by name; Unwatchable for others than those of the model."""

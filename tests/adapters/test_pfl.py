@@ -24,7 +24,20 @@ from pfl.privacy.ftrl_mechanism import BandedMatrixFactorizationMechanism
 from pfl.privacy.gaussian_mechanism import GaussianMechanism
 from pfl.privacy.laplace_mechanism import LaplaceMechanism
 from pfl.privacy.privacy_mechanism import NormClippingOnly
-from pfl_simulations import CLIP, COHORT, NOISE, RATE, STATED, STEPS, central, in_turn, points, sampled, simulation
+from pfl_simulations import (
+    CLIP,
+    COHORT,
+    NOISE,
+    RATE,
+    STATED,
+    STEPS,
+    FixedDivisor,
+    central,
+    in_turn,
+    points,
+    sampled,
+    simulation,
+)
 
 logging.getLogger("pfl").setLevel(logging.ERROR)
 
@@ -70,6 +83,11 @@ class _NoiseOfUsers(Postprocessor):
 
     def postprocess_one_user(self, *, stats, user_context):
         return stats.apply_elementwise(lambda one: one + self.std * torch.randn(one.shape)), Metrics()
+
+
+class _NoiseOfTheSystem(Postprocessor):
+    def postprocess_one_user(self, *, stats, user_context):
+        return stats.apply_elementwise(lambda one: one + np.random.default_rng().normal()), Metrics()
 
 
 class _DividesByPoints(FederatedAveraging):
@@ -171,7 +189,7 @@ def test_a_planted_user_passes_through_the_clip_and_equal_seeds_give_equal_runs(
 
 @pytest.mark.simulations
 def test_replicas_refute_half_of_the_noise_and_not_the_correct_simulation():
-    right, half = simulation(), simulation(_of(_HalfTheNoise))
+    right, half = sampled(), sampled(lambda: [FixedDivisor(), *_of(_HalfTheNoise)()])
     plan, seen = plan_replicas(right), right.watch()
     verdicts = [audit_replicas(one, plan=plan, seen=seen).verdict.name for one in (half, right)]
     assert verdicts == ["REFUTED", "NOT_REFUTED"]
@@ -196,10 +214,11 @@ def _adaptive():
             {"parts": lambda: [central(_CorrelatedNoise())]},
             "correlated between steps",
         ),
+        ({"parts": lambda: [_NoiseOfTheSystem()]}, "cannot be seeded"),
         ({"parts": lambda: [_adaptive()]}, "differs from them by adaptive_clipping/clipping_indicator"),
         ({"ids": "user {}".format}, "must be the user's index in the data, got 'user 0'"),
     ],
-    ids=["Laplace noise", "correlated noise", "adaptive clip", "names of users"],
+    ids=["Laplace noise", "correlated noise", "noise of the operating system", "adaptive clip", "names of users"],
 )
 def test_what_cannot_be_watched_is_refused_with_the_reason(changed, message):
     with pytest.raises(Unwatchable, match=message):
