@@ -12,12 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from ..audit.claim import Unit
+from ..fl.recording import MessageRecorder
 from ..fl.streams import seeded
 from .loop_system import Loop, _PlayedWatch, _Watches
 from .unwatchable import Unwatchable, check_call
 
 try:
     from pfl.aggregate.simulate import SimulatedBackend
+    from pfl.callback.base import TrainingProcessCallback
     from pfl.common_types import Population
     from pfl.internal.ops import get_ops
     from pfl.metrics import Metrics
@@ -171,6 +173,36 @@ class _Last(Postprocessor):  # type: ignore[misc]
         found = self._first.of_model(stats)
         self._first.total = {name: one - self._first.bare[name] for name, one in found.items()}
         return stats, Metrics()
+
+
+class Recording(Postprocessor, TrainingProcessCallback):  # type: ignore[misc]
+    """Records what the server of a simulation receives, so that it can be attacked.
+
+    It is the last of the postprocessors, and a callback. Users' names in the recording are ``user_`` and their
+    ``user_id``; nothing of the simulation changes.
+
+    Args:
+        recorder: of the ``module``, with ``sends="updates"``.
+        module: of the model that is trained.
+    """
+
+    def __init__(self, recorder: MessageRecorder, module: nn.Module) -> None:
+        self._recorder, self._module = recorder, module
+        self._before, self._sent, self._samples = copy.deepcopy(module.state_dict()), dict[str, Any](), dict[str, int]()
+
+    def postprocess_one_user(self, *, stats: Any, user_context: Any) -> tuple[Any, Any]:
+        name = f"user_{user_context.user_id}"
+        self._sent[name] = {tensor: one.clone() for tensor, one in stats.items()}
+        self._samples[name] = user_context.num_datapoints
+        return stats, Metrics()
+
+    def after_central_iteration(
+        self, aggregate_metrics: Any, model: Any, *, central_iteration: int
+    ) -> tuple[bool, Any]:
+        after = copy.deepcopy(self._module.state_dict())
+        self._recorder.round(self._before, self._sent, after, samples=self._samples)
+        self._before, self._sent, self._samples = after, {}, {}
+        return False, Metrics()
 
 
 def _number(user: Any) -> int:
