@@ -12,12 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from ..audit.claim import Unit
+from ..fl.recording import MessageRecorder
 from ..fl.streams import seeded
 from .loop_system import Loop, _PlayedWatch, _Watches
 from .unwatchable import Unwatchable, check_call
 
 try:
     from pfl.aggregate.simulate import SimulatedBackend
+    from pfl.callback.base import TrainingProcessCallback
     from pfl.common_types import Population
     from pfl.internal.ops import get_ops
     from pfl.metrics import Metrics
@@ -132,17 +134,25 @@ class _First(Postprocessor):  # type: ignore[misc]
     def postprocess_one_user(self, *, stats: Any, user_context: Any) -> tuple[Any, Any]:
         rows = {name: one[None] for name, one in self.of_model(stats).items()}
         self._watch.lot([_number(user_context.user_id)], rows)
-        with seeded(None):  # By equal draws, which the training's own call makes again.
-            sent = stats.apply_elementwise(torch.zeros_like)
-            for part in copy.deepcopy(self._parts):
-                sent, _ = part.postprocess_one_user(stats=sent, user_context=user_context)
-        for name, one in self.of_model(sent).items():
-            self.bare[name] = self.bare.get(name, 0) + one
+        bare = self._bare(stats, user_context)
+        if not self.bare:
+            again = self._bare(stats, user_context)
+            if any(not torch.equal(one, again[name]) for name, one in bare.items()):
+                raise Unwatchable("what a user adds differs between two calls with equal draws: it cannot be seeded")
+        self.bare = {name: self.bare.get(name, 0) + one for name, one in bare.items()}
         return stats, Metrics()
 
     def postprocess_server(self, *, stats: Any, central_context: Any, aggregate_metrics: Any) -> tuple[Any, Any]:
         self._watch.release(self.total, self.of_model(stats))
         return stats, Metrics()
+
+    def _bare(self, stats: Any, user_context: Any) -> Mapping[str, Tensor]:
+        """What a user would send if its statistics were zero, by equal draws; parts and generators stay as they are."""
+        sent = stats.apply_elementwise(torch.zeros_like)
+        with seeded(None):
+            for part in copy.deepcopy(self._parts):
+                sent, _ = part.postprocess_one_user(stats=sent, user_context=user_context)
+        return self.of_model(sent)
 
     def of_model(self, stats: Any) -> Mapping[str, Tensor]:
         """The tensors of statistics, by name; Unwatchable for others than those of the model."""
@@ -163,6 +173,36 @@ class _Last(Postprocessor):  # type: ignore[misc]
         found = self._first.of_model(stats)
         self._first.total = {name: one - self._first.bare[name] for name, one in found.items()}
         return stats, Metrics()
+
+
+class Recording(Postprocessor, TrainingProcessCallback):  # type: ignore[misc]
+    """Records what the server of a simulation receives, so that it can be attacked.
+
+    It is the last of the postprocessors, and a callback. Users' names in the recording are ``user_`` and their
+    ``user_id``; nothing of the simulation changes.
+
+    Args:
+        recorder: of the ``module``, with ``sends="updates"``.
+        module: of the model that is trained.
+    """
+
+    def __init__(self, recorder: MessageRecorder, module: nn.Module) -> None:
+        self._recorder, self._module = recorder, module
+        self._before, self._sent, self._samples = copy.deepcopy(module.state_dict()), dict[str, Any](), dict[str, int]()
+
+    def postprocess_one_user(self, *, stats: Any, user_context: Any) -> tuple[Any, Any]:
+        name = f"user_{user_context.user_id}"
+        self._sent[name] = {tensor: one.clone() for tensor, one in stats.items()}
+        self._samples[name] = user_context.num_datapoints
+        return stats, Metrics()
+
+    def after_central_iteration(
+        self, aggregate_metrics: Any, model: Any, *, central_iteration: int
+    ) -> tuple[bool, Any]:
+        after = copy.deepcopy(self._module.state_dict())
+        self._recorder.round(self._before, self._sent, after, samples=self._samples)
+        self._before, self._sent, self._samples = after, {}, {}
+        return False, Metrics()
 
 
 def _number(user: Any) -> int:

@@ -8,11 +8,13 @@ import torch
 
 pytest.importorskip("pfl", reason="pfl is not installed: pip install pfl")
 
-from fedassay.adapters.pfl import Training
+from fedassay import MessageRecorder
+from fedassay.adapters.pfl import Recording, Training
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
 from fedassay.adapters.unwatchable import Unwatchable
 from fedassay.checks.training_record import Plant, equal_releases
 from fedassay.cli.system_run import judge_watched
+from fedassay.fl.recording import MessageRecording
 from pfl.aggregate.weighting import WeightByDatapoints, WeightByUser
 from pfl.algorithm.federated_averaging import FederatedAveraging
 from pfl.data.federated_dataset import FederatedDataset
@@ -24,7 +26,21 @@ from pfl.privacy.ftrl_mechanism import BandedMatrixFactorizationMechanism
 from pfl.privacy.gaussian_mechanism import GaussianMechanism
 from pfl.privacy.laplace_mechanism import LaplaceMechanism
 from pfl.privacy.privacy_mechanism import NormClippingOnly
-from pfl_simulations import CLIP, COHORT, NOISE, RATE, STATED, STEPS, central, in_turn, points, sampled, simulation
+from pfl_simulations import (
+    CLIP,
+    COHORT,
+    NOISE,
+    RATE,
+    STATED,
+    STEPS,
+    FixedDivisor,
+    Model,
+    central,
+    in_turn,
+    points,
+    sampled,
+    simulation,
+)
 
 logging.getLogger("pfl").setLevel(logging.ERROR)
 
@@ -70,6 +86,11 @@ class _NoiseOfUsers(Postprocessor):
 
     def postprocess_one_user(self, *, stats, user_context):
         return stats.apply_elementwise(lambda one: one + self.std * torch.randn(one.shape)), Metrics()
+
+
+class _NoiseOfTheSystem(Postprocessor):
+    def postprocess_one_user(self, *, stats, user_context):
+        return stats.apply_elementwise(lambda one: one + np.random.default_rng().normal()), Metrics()
 
 
 class _DividesByPoints(FederatedAveraging):
@@ -171,7 +192,7 @@ def test_a_planted_user_passes_through_the_clip_and_equal_seeds_give_equal_runs(
 
 @pytest.mark.simulations
 def test_replicas_refute_half_of_the_noise_and_not_the_correct_simulation():
-    right, half = simulation(), simulation(_of(_HalfTheNoise))
+    right, half = sampled(), sampled(lambda: [FixedDivisor(), *_of(_HalfTheNoise)()])
     plan, seen = plan_replicas(right), right.watch()
     verdicts = [audit_replicas(one, plan=plan, seen=seen).verdict.name for one in (half, right)]
     assert verdicts == ["REFUTED", "NOT_REFUTED"]
@@ -196,14 +217,41 @@ def _adaptive():
             {"parts": lambda: [central(_CorrelatedNoise())]},
             "correlated between steps",
         ),
+        ({"parts": lambda: [_NoiseOfTheSystem()]}, "cannot be seeded"),
         ({"parts": lambda: [_adaptive()]}, "differs from them by adaptive_clipping/clipping_indicator"),
         ({"ids": "user {}".format}, "must be the user's index in the data, got 'user 0'"),
     ],
-    ids=["Laplace noise", "correlated noise", "adaptive clip", "names of users"],
+    ids=["Laplace noise", "correlated noise", "noise of the operating system", "adaptive clip", "names of users"],
 )
 def test_what_cannot_be_watched_is_refused_with_the_reason(changed, message):
     with pytest.raises(Unwatchable, match=message):
         simulation(**changed).watch()
+
+
+def test_a_recording_holds_what_each_user_sent_and_the_models(tmp_path):
+    made = []
+
+    def model():
+        module = Model()
+        facts = {"name": "fedavg", "learning_rate": 0.1, "local_steps": 1}
+        recorder = MessageRecorder(tmp_path / "recording", module, algorithm=facts, sends="updates")
+        made.append(Recording(recorder, module))
+        return module
+
+    ends = []
+    system = simulation(
+        lambda: [WeightByUser(), made[-1]], model=model, callbacks=made, returns=lambda one: ends.append(one) or one
+    )
+    system.run()
+    rounds = list(MessageRecording.read(tmp_path / "recording").rounds())
+    assert [one.clients for one in rounds[:2]] == [
+        tuple(f"user_{n}" for n in turn) for turn in (range(12), range(12, 24))
+    ]
+    assert rounds[0].samples == tuple(2 + user % 4 for user in range(12))
+    # The server moves the model by the mean of what users sent.
+    assert torch.allclose(rounds[0].after - rounds[0].before, rounds[0].messages.mean(0), atol=1e-6)
+    assert torch.equal(rounds[1].before, rounds[0].after)
+    assert torch.equal(rounds[-1].after, torch.nn.utils.parameters_to_vector(ends[0].pytorch_model.parameters()))
 
 
 def test_wrong_use_is_refused():

@@ -89,13 +89,14 @@ def simulation(
     backend=SimulatedBackend,
     model=Model,
     ids=str,
+    callbacks=(),
     returns=lambda model: model,
     **stated,
 ):
     def train(users):
         begin()
         data = cohorts(lambda user: Dataset(list(users[user]), user_id=ids(user)), len(users))
-        module = model()
+        module = model()  # before the parts, which may hold it
         trained = algorithm().run(
             NNAlgorithmParams(
                 central_num_iterations=STEPS, evaluation_frequency=100, train_cohort_size=COHORT, val_cohort_size=0
@@ -104,6 +105,7 @@ def simulation(
             PyTorchModel(module, torch.optim.SGD, server(module.parameters(), lr=1.0)),
             NNTrainHyperParams(local_learning_rate=0.1, local_num_epochs=1, local_batch_size=None),
             NNEvalHyperParams(local_batch_size=None),
+            callbacks=list(callbacks),
             send_metrics_to_platform=False,
         )
         return returns(trained)
