@@ -28,6 +28,7 @@ from .joint_release import JointRelease, trains_otherwise
 from .neighbour_draws import SECONDS, DrawCounter, PreparationSetup, clock
 from .published import PublishedVector, equal_values, first_difference
 from .records import (
+    CONTENTS,
     RecordPair,
     changed_sets,
     equal_records,
@@ -161,6 +162,9 @@ class _Search:
             if found is not None:
                 # One count is all that its level allows.
                 break
+        if self.tried + len(self.refused) < len(CONTENTS):
+            seconds = f"{SECONDS:g} seconds were enough for {self.tried}"
+            return PREPARATION.skipped(f"not looked at: {seconds} of {len(CONTENTS)} kinds of a changed unit")
         if self.tried == 0:
             return PREPARATION.skipped(f"not looked at: {self.refused[0]}")
         if not self._made(setup.pipeline.records, 0, 0).random:
