@@ -1,6 +1,6 @@
 """Exit codes of the cases of the suite ``mutants``, each audited as a user's defense: correct ones, and broken pairs.
 
-    python benchmarks/case_exit_codes.py                  # correct cases, one seed, two minutes on one core
+    python benchmarks/case_exit_codes.py                  # correct cases, one seed, ten minutes on one core
     python benchmarks/case_exit_codes.py --seeds 20 --out honest.jsonl --only delayed_rounds,lazy_draws
     python benchmarks/case_exit_codes.py --version broken --law hidden   # broken pairs, without their laws
     python benchmarks/case_exit_codes.py --out honest.jsonl --table       # of what was measured before

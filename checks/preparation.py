@@ -28,6 +28,7 @@ from .joint_release import JointRelease, trains_otherwise
 from .neighbour_draws import SECONDS, DrawCounter, PreparationSetup, clock
 from .published import PublishedVector, equal_values, first_difference
 from .records import (
+    CONTENTS,
     RecordPair,
     changed_sets,
     equal_records,
@@ -82,7 +83,7 @@ def why_amplified(setup: PreparationSetup) -> str:
     """Return why runs of the training alone are no evidence about the claim: by some random draws of the preparation,
     clients train on the same data whatever the unit holds, so that the whole may show less of it. Empty otherwise.
     """
-    draw, records, least = setup.pipeline.draw, setup.pipeline.records, 0
+    draw, records = setup.pipeline.draw, setup.pipeline.records
     try:
         if _why_not(setup) or not draw(records).random:
             return ""
@@ -93,12 +94,11 @@ def why_amplified(setup: PreparationSetup) -> str:
                 made += 1
             if same == 0:
                 return ""
-            least = max(1, min(least or same, same))
     except ValueError:
         return ""
     return (
-        f"in at least {least} of {_DRAWS} random draws of the preparation clients train on the same data whatever one "
-        f"{setup.claim.unit} holds, which may amplify privacy: runs of the training alone show more than the whole does"
+        "in some random draws of the preparation clients train on the same data whatever one "
+        f"{setup.claim.unit} holds, which may amplify privacy: runs of the training alone may show more than the whole"
     )
 
 
@@ -162,6 +162,9 @@ class _Search:
             if found is not None:
                 # One count is all that its level allows.
                 break
+        if self.tried + len(self.refused) < len(CONTENTS):
+            seconds = f"{SECONDS:g} seconds were enough for {self.tried}"
+            return PREPARATION.skipped(f"not looked at: {seconds} of {len(CONTENTS)} kinds of a changed unit")
         if self.tried == 0:
             return PREPARATION.skipped(f"not looked at: {self.refused[0]}")
         if not self._made(setup.pipeline.records, 0, 0).random:

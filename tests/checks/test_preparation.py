@@ -234,6 +234,13 @@ def test_a_preparation_that_fails_on_a_neighbour_is_not_looked_at():
     assert "Made.prepare: RuntimeError: outlier" in found["preparation"].witness
 
 
+def test_a_search_that_time_ends_early_is_not_looked_at(monkeypatch):
+    monkeypatch.setattr("fedassay.checks.preparation.SECONDS", 0.0)
+    found = of(public)[0]["preparation"]
+    assert found.passed is None
+    assert "0 of 10 kinds" in found.witness
+
+
 def test_units_that_are_not_known_are_not_looked_at():
     found, _ = of(public, unit="user")
     assert found["preparation"].passed is None
