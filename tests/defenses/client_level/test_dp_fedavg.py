@@ -7,7 +7,6 @@ Regularised and sparsified: which numbers stay, DP-FedAvg's claim and law behind
 
 import math
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -77,39 +76,6 @@ def test_who_sees_uploads_or_only_the_last_model_has_no_law(context):
     """The uploads carry no noise; the last model is not one round's release."""
     for observer in (UPLOADS, SHUFFLED, FINAL_MODEL):
         assert DPFedAvgProtection(clip_norm=0.5, noise_multiplier=3.0).law(observer, context.plan, 0) is None
-
-
-ALGORITHMS = [
-    FedSGD(learning_rate=0.25),
-    FedAvg(learning_rate=0.1, local_steps=2, server_learning_rate=0.5),
-    FedAvg(learning_rate=0.1, local_steps=2, optimizer="adam"),
-]
-
-
-@pytest.fixture
-def sums(toy_task, toy_plan, tape, streams):
-    """(algorithm, ...) -> the plan, and what sees sums and what sees models per round, on weights no data moves."""
-
-    def run(algorithm, protection, replicas):
-        task = toy_task((4, 6, 5), inert=100)
-        plan = toy_plan(task, cohort=Poisson(0.5), algorithm=algorithm)
-        final = run_federation(task, plan, protection, streams, batch=Batch(replicas=replicas), recorders=[tape])
-        models = [event.broadcast for event in tape.events] + [final]
-        between = [algorithm.aggregate_between(a, b) for a, b in pairwise(models)]
-        aggregates = [event.aggregate for event in tape.events]
-        return plan, {AGGREGATE: torch.stack(aggregates)[..., -100:], GLOBAL_MODELS: torch.stack(between)[..., -100:]}
-
-    return run
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
-def test_both_observers_of_sums_see_the_laws_noise_in_a_simulated_run(algorithm, sums, has_std):
-    """45,000 numbers each, whatever the clients' optimiser."""
-    protection = DPFedAvgProtection(clip_norm=0.5, noise_multiplier=3.0)
-    plan, seen = sums(algorithm, protection, replicas=150)
-    for observer, noise in seen.items():
-        assert has_std(noise, protection.law(observer, plan, 0).noise_std)
-        assert not has_std(noise, 0.95 * protection.law(observer, plan, 0).noise_std)
 
 
 def test_a_client_adds_its_clipped_share_in_the_rounds_it_comes_to(toy_task, toy_plan, tape, streams):

@@ -105,16 +105,6 @@ def uploads(task, plan, protection, tape, streams, replicas=1):
     return torch.stack([event.reports.values for event in tape.events], dim=1)
 
 
-@pytest.mark.parametrize("case", LAWS)
-def test_what_the_engine_uploads_has_the_laws_noise(case, toy_task, toy_plan, tape, has_std, streams):
-    """40,000 numbers on weights that no data moves."""
-    task = toy_task((4, 6), inert=200)
-    plan = toy_plan(task, lot=Poisson(0.5), algorithm=LAWS[case][0], rounds=2)
-    protection = DPSGDProtection(clip_norm=0.8, noise_multiplier=1.5)
-    seen = uploads(task, plan, protection, tape, streams, replicas=100)[:, :, 1, -200:]
-    assert has_std(seen, protection.law(UPLOADS, plan, 1).noise_std)
-
-
 @pytest.mark.parametrize("clip", [0.1, 100.0])
 @pytest.mark.parametrize("algorithm", [LAWS["fedsgd"][0], LAWS["fedavg"][0]], ids=str)
 def test_a_lone_sample_uploads_its_contribution_when_drawn_and_nothing_when_not(
