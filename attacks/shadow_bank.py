@@ -67,7 +67,7 @@ class ShadowBank:
         paired: models 2k and 2k + 1 hold complementary halves of the candidates.
 
     Raises:
-        ValueError: for arrays that do not fit each other, NaN or infinity, a repeated id, or wrong pairs.
+        ValueError: for logits of another number of dimensions, or NaN or infinite ones.
     """
 
     logits: FloatArray
@@ -79,38 +79,11 @@ class ShadowBank:
     def __post_init__(self) -> None:
         for name in ("logits", "population"):
             object.__setattr__(self, name, _logits(name, getattr(self, name), dimensions=2))
-        for name, kind in (("included", np.bool_), ("ids", np.int64)):
+        for name in ("included", "ids"):
             array = np.array(getattr(self, name))
-            if array.dtype != kind:
-                raise ValueError(
-                    f"{name} (of the shadow models) must be of type {np.dtype(kind).name}, got {array.dtype}"
-                )
             # Attacks share one bank; none may change it for the next.
             array.flags.writeable = False
             object.__setattr__(self, name, array)
-        self._check()
-
-    def _check(self) -> None:
-        models, candidates = self.logits.shape
-        if self.included.shape != self.logits.shape:
-            raise ValueError(
-                f"included (which model trained on which candidate) must have the shape {self.logits.shape} of the "
-                f"logits, got {self.included.shape}"
-            )
-        if len(self.population) != models:
-            raise ValueError(
-                f"population (logits of public points) must have a row for each of {models} models, "
-                f"got {len(self.population)}"
-            )
-        if self.ids.shape != (candidates,) or len(np.unique(self.ids)) != candidates:
-            raise ValueError(f"ids (of the candidates) must be {candidates} different numbers, got {self.ids}")
-        if self.paired and not (
-            models % 2 == 0 and np.array_equal(self.included[0::2], np.logical_not(self.included[1::2]))
-        ):
-            raise ValueError(
-                f"paired shadow models must be even in number, and exactly one model of each pair must have trained on "
-                f"each candidate, got {models} models with another pairing"
-            )
 
     @property
     def models(self) -> int:

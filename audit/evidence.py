@@ -446,11 +446,6 @@ class Projections:
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", finite_array("values", self.values, dimensions=2))
         seen = np.array(self.seen)
-        if seen.dtype != np.bool_ or seen.shape != self.values.shape:
-            raise ValueError(
-                f"seen (whether the observer received anything) must be booleans of shape {self.values.shape}, "
-                f"got {seen.shape} of {seen.dtype}"
-            )
         seen.flags.writeable = False
         object.__setattr__(self, "seen", seen)
 

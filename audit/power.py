@@ -201,18 +201,6 @@ class OperatingPoints:
     fnr: FloatArray
     thresholds: FloatArray
 
-    def __post_init__(self) -> None:
-        for name in ("fpr", "fnr", "thresholds"):
-            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.float64))
-        if not self.fpr.shape == self.fnr.shape == self.thresholds.shape == (len(self.fpr),) or not len(self.fpr):
-            raise ValueError(
-                f"fpr, fnr and thresholds must have one shape (k,), "
-                f"got {self.fpr.shape}, {self.fnr.shape} and {self.thresholds.shape}"
-            )
-        for name, rates in (("fpr", self.fpr), ("fnr", self.fnr)):
-            if not np.all((rates > 0) & (rates < 1)):
-                raise ValueError(f"{name} must lie in (0, 1), got {rates.min()} to {rates.max()}")
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrialPlan:

@@ -267,10 +267,6 @@ class CanarySet(Canaries):
             raise ValueError(
                 f"the length (L2 norm) of a canary set's vectors must be > 0 and finite, got {self.length}"
             )
-        if self.coins.ndim != 1 or not len(self.coins) or self.coins.dtype is not torch.bool:
-            raise ValueError(
-                f"a canary set's coins (which canaries are included) must be booleans of shape (m,), got {self.coins}"
-            )
 
     def check(self, plan: Plan) -> None:
         """Raise ValueError unless the plan has one inert (unused) weight per canary and, for sample canaries, the

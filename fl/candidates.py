@@ -49,35 +49,6 @@ class PlantedCandidates:
     sample: np.ndarray
     stands_for: np.ndarray | None = None
 
-    def __post_init__(self) -> None:
-        count = len(self.shown.labels)
-        for name in ("holder", "sample", "stands_for"):
-            given: np.ndarray | None = getattr(self, name)
-            if given is not None and (given.shape != (count,) or given.dtype.kind != "i"):
-                raise ValueError(
-                    f"{name} must be an integer array of shape ({count},), got shape {given.shape} of {given.dtype}"
-                )
-        unknown = set(self.holder.tolist()) - {-1, *self.shown.clients}
-        if unknown:
-            raise ValueError(
-                f"holder (of each candidate) must be one of clients {self.shown.clients} or -1 for none, "
-                f"got {sorted(unknown)}"
-            )
-        if self.stands_for is not None:
-            self._check_stand_ins(self.stands_for)
-
-    def _check_stand_ins(self, stands_for: np.ndarray) -> None:
-        unknown = set(stands_for[~self.member].tolist()) - {*self.shown.clients}
-        if unknown:
-            raise ValueError(
-                f"stands_for (the client to which each non-member is comparable) must be one of {self.shown.clients}, "
-                f"got {sorted(unknown)}"
-            )
-        if (stands_for[self.member] != -1).any():
-            raise ValueError(
-                "stands_for must be -1 for members, because it names the client to which a non-member is comparable"
-            )
-
     @property
     def member(self) -> np.ndarray:
         """One boolean per candidate, shape ``(n,)``: whether one of the audited clients trained on it."""
@@ -216,13 +187,6 @@ class PlantedOwners:
 
     shown: OwnerCandidates
     member: np.ndarray
-
-    def __post_init__(self) -> None:
-        if self.member.shape != (self.shown.count,) or self.member.dtype != np.bool_:
-            raise ValueError(
-                f"member must be a boolean array of shape ({self.shown.count},), "
-                f"got shape {self.member.shape} of {self.member.dtype}"
-            )
 
 
 def plant_candidates(task: Task, *, count: int, clients: Sequence[int], rng: np.random.Generator) -> PlantedCandidates:

@@ -86,14 +86,6 @@ class BrokenRelease:
     noise: float = 1.0
     row: float = 1.0
 
-    def __post_init__(self) -> None:
-        if not (self.noise > 0 and self.row > 0):
-            raise ValueError(
-                "noise (a share of the claimed noise) and row (the canary's norm divided by the sensitivity) must "
-                "be > 0, "
-                f"got {self.noise} and {self.row}"
-            )
-
     @property
     def score_words(self) -> str:
         """The score that is most powerful against this broken version, in words."""
@@ -149,8 +141,6 @@ def draw_projections(
 
     ``arm`` is 1 with the canary and 0 without. ``lots_rng`` draws the lots, ``rng`` where it is None.
     """
-    if arm not in (0, 1):
-        raise ValueError(f"arm must be 0 (a run without the canary) or 1 (a run with the canary), got {arm}")
     # The sum of the noise of all steps of a round, as the observer receives only the sum.
     deviation = math.sqrt(release.steps) * release.sigma_of_rounds * broken.noise
     noise = rng.standard_normal((n, release.rounds)) * deviation

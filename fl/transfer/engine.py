@@ -41,9 +41,8 @@ def run_transfer(
         recorders: receive the transfer when it has ended.
 
     Raises:
-        ValueError: if the plan is not this task's, the logits do not fit it, or a hook returns a wrong shape.
+        ValueError: if the logits do not fit the plan, or a hook returns a wrong shape.
     """
-    _check_plan(data, plan)
     outputs, runs = teacher_logits(data, plan, streams) if logits is None else logits, runs or Runs()
     wanted = (plan.teachers, plan.queries, plan.classes)
     if tuple(outputs.shape[1:]) != wanted or len(outputs) not in (1, runs.replicas):
@@ -77,8 +76,8 @@ def teacher_logits(
         included: (R, pool) booleans, which of the task's samples the teachers hold in each run; None: all, in one run.
         block: of the ``Runs`` whose teachers these are.
     """
-    _check_plan(data, plan)
-    held, task = _held(data, included), data.task
+    task = data.task
+    held = torch.ones(1, len(task.labels), dtype=torch.bool) if included is None else included
     count = len(held)
     places = pad_sequence(list(task.parts), batch_first=True)
     places = torch.cat([places, places[:, :1]], dim=1)
@@ -132,27 +131,6 @@ def students(
         lots=plan.student.draw(rng, count, queries),
     )
     return trained(data.task.network, start, lessons, plan.student)
-
-
-def _check_plan(data: TransferTask, plan: TransferPlan) -> None:
-    task = data.task
-    held = (task.sizes, len(data.public_labels), task.network.classes, task.network.layout)
-    if (plan.sizes, plan.queries, plan.classes, plan.layout) != held:
-        raise ValueError(
-            "plan must have the task's sizes, queries, classes and layout, "
-            f"got {plan.teachers} teachers and {plan.queries} queries, task has {task.clients} and {held[1]}"
-        )
-
-
-def _held(data: TransferTask, included: Tensor | None) -> Tensor:
-    pool = len(data.task.labels)
-    held = torch.ones(1, pool, dtype=torch.bool) if included is None else included
-    if held.ndim != 2 or held.shape[1] != pool or held.dtype is not torch.bool:
-        raise ValueError(
-            f"included (which samples the teachers hold) must be booleans of shape (replicas, {pool}), "
-            f"got {tuple(held.shape)} of {held.dtype}"
-        )
-    return held
 
 
 def _begun(data: TransferTask, streams: Streams) -> Tensor:

@@ -155,11 +155,6 @@ class TransferTask:
 
     def __post_init__(self) -> None:
         check_network(self.task.network)
-        if not len(self.public_labels) or self.public_labels.shape != self.public_images.shape[:1]:
-            raise ValueError(
-                "public_labels must have one label for each of at least one public image, got "
-                f"{tuple(self.public_labels.shape)} for images {tuple(self.public_images.shape)}"
-            )
 
     def plan(self, *, teacher: TrainingRule, student: TrainingRule) -> TransferPlan:
         """Return the plan of a transfer of this task."""

@@ -29,26 +29,6 @@ class Planted:
     person: int = 0
     rows: Mapping[int, Tensor] | None = None
 
-    def check(self, task: VerticalTask, replicas: int) -> None:
-        """Raise ValueError unless the change fits the task and the number of replicas."""
-        people = len(task.people)
-        if self.labels is not None:
-            if tuple(self.labels.shape) != (replicas, people) or self.labels.dtype != torch.int64:
-                raise ValueError(
-                    f"planted labels must be integers of shape (replicas, people) = {(replicas, people)}, "
-                    f"got {tuple(self.labels.shape)} of {self.labels.dtype}"
-                )
-            if int(self.labels.min()) < 0 or int(self.labels.max()) >= task.network.classes:
-                raise ValueError(f"planted labels must be in 0..{task.network.classes - 1}")
-        if not 0 <= self.person < people:
-            raise ValueError(f"person must be in 0..{people - 1}, got {self.person}")
-        for party, rows in (self.rows or {}).items():
-            if not 0 <= party < task.network.passive:
-                raise ValueError(f"planted rows belong to a passive party, 0..{task.network.passive - 1}, got {party}")
-            wanted = (replicas, task.network.widths[party])
-            if tuple(rows.shape) != wanted:
-                raise ValueError(f"planted rows of party {party} must have shape {wanted}, got {tuple(rows.shape)}")
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepEvent:
@@ -106,9 +86,8 @@ def run_vertical(
         stop_after: epochs to run; all epochs of the plan by default.
 
     Raises:
-        ValueError: if the plan is not this task's, what is planted does not fit it, a hook returns no tensor of the
-            right shape and type, embeddings are to be sent once by parties whose models are trained, or a speed is no
-            number > 0 of a passive party.
+        ValueError: if a hook returns no tensor of the right shape and type, embeddings are to be sent once by parties
+            whose models are trained, or a speed is no number > 0 of a passive party.
     """
     training = _Training(task, plan, protection, streams, runs or Runs(), planted or Planted(), speeds or {}, recorders)
     return training.run(stop_after)
@@ -132,24 +111,17 @@ class _Training:
     kept: list[Tensor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        task, plan = self.task, self.plan
-        if plan.people != len(task.people) or plan.network != task.network:
-            raise ValueError(
-                f"plan must have the task's people and network, got {plan.people} people and {plan.network}, task has "
-                f"{len(task.people)} and {task.network}"
-            )
-        if self.protection.sends_once and not plan.frozen:
+        if self.protection.sends_once and not self.plan.frozen:
             raise ValueError(
                 "embeddings that are sent once need bottom models that are not trained: set frozen = true in the plan"
             )
-        self.planted.check(task, self.runs.replicas)
         for party, speed in self.speeds.items():
-            if party not in range(task.network.passive):
-                raise ValueError(f"speeds belong to a passive party, 0..{task.network.passive - 1}, got {party}")
+            if party not in range(self.task.network.passive):
+                raise ValueError(f"speeds belong to a passive party, 0..{self.task.network.passive - 1}, got {party}")
             check_positive("speed", speed)
-        self.network, self.draws = task.network, self.runs.draws(self.streams)
+        self.network, self.draws = self.task.network, self.runs.draws(self.streams)
         # Of all people, where a defense changes them before the training; else only the rows of a batch are copied.
-        changed = range(task.network.passive) if overrides(self.protection, "columns") else ()
+        changed = range(self.task.network.passive) if overrides(self.protection, "columns") else ()
         self.released = [self._released(party) for party in changed]
 
     def run(self, stop_after: int | None) -> VerticalModels:

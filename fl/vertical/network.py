@@ -26,10 +26,6 @@ class Stack:
 
     sizes: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        if len(self.sizes) < 2 or self.sizes[0] < 0 or min(self.sizes[1:]) < 1:
-            raise ValueError(f"sizes must name inputs >= 0 and then outputs >= 1 of each layer, got {self.sizes}")
-
     @property
     def dim(self) -> int:
         """The number of parameters."""

@@ -63,12 +63,6 @@ class VerticalTask:
     groups: tuple[tuple[int, ...], ...]
     shape: tuple[int, int, int]
 
-    def __post_init__(self) -> None:
-        for name in ("people", "public", "test"):
-            found = tuple(block.shape[1] for block in getattr(self, name).columns)
-            if found != self.network.widths:
-                raise ValueError(f"columns of {name} must have widths {self.network.widths}, got {found}")
-
 
 def column_groups(
     shape: tuple[int, int, int], columns: Columns, *, active: bool, named: tuple[tuple[str, int], ...] = ()

@@ -20,13 +20,6 @@ class Table:
     note: str = ""
     about: int = 1
 
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            if len(row) != len(self.headers):
-                raise ValueError(
-                    f"a row of the table {self.title!r} must have {len(self.headers)} entries, got {len(row)}: {row}"
-                )
-
     def lines(self) -> list[str]:
         """Format the table as plain text, with aligned columns and a line below the headers; empty without rows."""
         if not self.rows:

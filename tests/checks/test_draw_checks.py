@@ -13,7 +13,6 @@ from fedassay.audit.check import (
     EXTREME,
     GIVEN_CLIENTS,
     GIVEN_ROUNDS,
-    ODDS,
     OTHER_DATA,
     OWN_IN_RUNS,
     PRESENT,
@@ -27,13 +26,11 @@ from fedassay.checks.noise_sample import NoiseSample, public_vectors
 from fedassay.checks.replay import check_claim
 from fedassay.defenses.client_level.dp_fedavg import DPFedAvg
 from fedassay.defenses.local.vectors.ldp_gaussian import LDPGaussian
-from fedassay.defenses.sample_level.dp_sgd import DPSGD, DPSGDProtection
 from fedassay.defenses.secure.binomial import Binomial
 from fedassay.defenses.secure.distributed_discrete_gaussian import DistributedDiscreteGaussian
 from fedassay.defenses.secure.distributed_gaussian import DistributedGaussian
 from fedassay.defenses.secure.skellam import Skellam
 from fedassay.fl.laws import GaussianLaw
-from fedassay.fl.sampling import Poisson
 from fedassay.fl.streams import normal
 from fedassay.suites.mutation.mutants import versions
 from open_defenses import Reports, Sums, failed, prepared_as
@@ -192,25 +189,6 @@ def test_noise_that_is_not_its_laws_is_found_and_the_same_noise_on_top_of_the_la
     # Noise that grows with the data reveals extreme data, whatever else is added.
     allowed = {EXTREME, SENSITIVITY} if OTHER_DATA in BROKEN[kind] else set()
     assert failed(correct.values()) <= allowed, [one.words for one in correct.values() if one.passed is False]
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoiseOfTheLongest(DPSGDProtection):
-    """Noise in proportion to the longest gradient of the lot, at most the clip norm."""
-
-    def local_step(self, gradients, present, client, context, state, rng):
-        total = self.total(gradients, present)
-        lengths = torch.linalg.vector_norm(gradients, dim=-1).masked_fill(~present, 0)
-        longest = lengths.amax(1, keepdim=True).clamp(max=self.clip_norm)
-        noise = self.noise_multiplier * longest * normal(rng, tuple(total.shape))
-        return (total + noise) / context.plan.expected_lot(client)
-
-
-@pytest.mark.simulations
-def test_noise_that_depends_on_the_data_is_found_by_other_data(checked):
-    found = checked(DPSGD(), NoiseOfTheLongest, lot=Poisson(0.5))
-    assert OTHER_DATA in failed(found.values()) <= {OTHER_DATA, EXTREME, SENSITIVITY, ODDS}
-    assert not failed(checked(DPSGD(), lot=Poisson(0.5)).values())
 
 
 class LateRoundsSeeded(Sums):

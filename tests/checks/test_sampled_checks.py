@@ -123,25 +123,11 @@ class Resent(Sum):
         return self.mean(total + last, context, rng)
 
 
-class BySize(Sum):
-    """Weights by size are applied after the clip, and the noise is for equal weights."""
-
-    def aggregate(self, received, context, state, rng):
-        sizes = torch.tensor([context.plan.weight(one) for one in received.senders])
-        mean = sum(context.plan.sizes) / context.plan.clients
-        return self.mean((received.values * (sizes / mean).view(1, -1, 1)).sum(1), context, rng)
-
-
 class LessNoiseForFew(Sum):
     def aggregate(self, received, context, state, rng):
         total = received.values.sum(1)
         share = (received.present.sum(1, keepdim=True) / context.plan.clients).sqrt()
         return (total + share * self.noise(total, rng)) / context.plan.expected_cohort
-
-
-class SilentWithoutClients(Sum):
-    def aggregate(self, received, context, state, rng):
-        return super().aggregate(received, context, state, rng) * received.present.any(1, keepdim=True)
 
 
 class NoiseOfTheFirst(Sum):
@@ -207,9 +193,7 @@ BROKEN = {
     ByLabels: (CLIENTS, HALF),
     AlwaysTheLargest: (CLIENTS, HALF),
     Resent: (CLIENTS, HALF),
-    BySize: (CLIENTS, HALF),
     LessNoiseForFew: (CLIENTS, HALF),
-    SilentWithoutClients: (CLIENTS, HALF),
     NoiseOfTheFirst: (CLIENTS, HALF),
     WholeLot: (SAMPLES, LOTS),
     LongestRows: (SAMPLES, LOTS),
@@ -230,16 +214,6 @@ class FreshCoins(ThinnedCohort):
 
     def participates(self, context, state, rng):
         return uniform(rng, (context.replicas, len(context.senders))) < 0.5
-
-
-class HiddenMomentum(Sum):
-    """The same, kept in the object."""
-
-    def aggregate(self, received, context, state, rng):
-        last = self.memory.get(context.replicas) if context.round else None
-        mean = super().aggregate(received, context, state, rng)
-        self.memory[context.replicas] = mean if last is None else 0.9 * last + mean
-        return self.memory[context.replicas]
 
 
 class SkippedRounds(Sum):
@@ -291,7 +265,6 @@ CORRECT = {
     "adaptive clip": (QuantileClipping(epsilon=4.0), None, HALF),
     "fresh coins": (CLIENTS, FreshCoins, HALF),
     "thinned lot": (SAMPLES, ThinnedLot, LOTS),
-    "hidden momentum": (CLIENTS, HiddenMomentum, HALF),
     "skipped rounds": (CLIENTS, SkippedRounds, HALF),
     "noisy count": (CLIENTS, NoisyCount, HALF),
     "at most twice": (CLIENTS, AtMostTwice, HALF),
@@ -495,15 +468,6 @@ class RareCohorts(Sum):
         return (total + self.noise(total, rng)) / (self.rate * context.plan.clients)
 
 
-class KeptCohorts(RareCohorts):
-    """One cohort serves all rounds."""
-
-    def participates(self, context, state, rng):
-        if context.round == 0:
-            self.memory["cohort"] = super().participates(context, state, rng)
-        return self.memory["cohort"]
-
-
 class FixedCohorts(RareCohorts):
     """Exactly a third of the clients, which is accounted as independent coins."""
 
@@ -513,9 +477,7 @@ class FixedCohorts(RareCohorts):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("kind", "failing"), [(RareCohorts, set()), (KeptCohorts, {PARTICIPATION}), (FixedCohorts, {PARTICIPATION})]
-)
+@pytest.mark.parametrize(("kind", "failing"), [(RareCohorts, set()), (FixedCohorts, {PARTICIPATION})])
 @pytest.mark.parametrize("stated", [True, False])
 def test_cohorts_of_a_hook_are_counted_at_the_rate_of_the_claim(task, kind, failing, stated):
     """Without a law; a claim without a rate cannot be compared, because each rate would give another epsilon."""

@@ -16,7 +16,6 @@ from fedassay.defenses.sample_level.dp_sgd import DPSGDProtection
 from fedassay.fl.algorithms import FedAvg, FedSGD
 from fedassay.fl.candidates import Candidates, PlantedCandidates
 from fedassay.fl.engine import run_federation
-from fedassay.fl.message import Message
 from fedassay.fl.protection import Protection
 from fedassay.fl.recorder import LotRecorder, ViewRecorder
 from fedassay.fl.sampling import Poisson
@@ -192,20 +191,6 @@ def test_it_needs_two_other_clients_to_estimate_and_none_where_all_is_known(toy_
     with pytest.raises(Undefined, match="took part in no round together with 2 others"):
         scored(LikelihoodRatio(count=4), view, knowledge)
     assert np.isfinite(scored(LikelihoodRatio(count=4, rest="known"), view, knowledge)).all()
-
-
-def without_row(seen, row, *, marked):
-    """The round in which this row is marked absent (another replica of the batch had it), or not there at all."""
-    reports = seen.reports
-    if marked:
-        present = reports.present.clone()
-        present[:, row] = False
-        return replace(seen, reports=replace(reports, present=present).with_values(reports.values))
-    kept = [k for k in range(len(reports.senders)) if k != row]
-    values, present = reports.values[:, kept], reports.present[:, kept]
-    return replace(
-        seen, reports=Message(values=values, present=present, senders=tuple(reports.senders[k] for k in kept))
-    )
 
 
 def test_a_client_that_never_took_part_is_refused(attacked):

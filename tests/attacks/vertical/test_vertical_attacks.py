@@ -33,7 +33,6 @@ from vertical_adversary import LINEAR, LOGISTIC, accuracy, auc, drawn_task, obse
 LOADED = {name: part.load() for name, part in own_parts("attack").items()}
 ATTACKS = {name: part for name, part in LOADED.items() if issubclass(part, VerticalAttack)}
 EACH = [pytest.param(part, id=name) for name, part in ATTACKS.items()]
-ON_LABELS = [pytest.param(part, id=name) for name, part in ATTACKS.items() if part.infers == "labels"]
 LAW = VerticalLaw(noised=Noised.RESIDUALS, noise=Noise.GAUSSIAN, scale=0.5, releases=2)
 
 
@@ -45,14 +44,6 @@ class Noisy(VerticalProtection):
 
     def residuals(self, values, context, rng):
         return values + 0.5 * normal(rng, tuple(values.shape))
-
-
-class RandomTargets(VerticalProtection):
-    """Targets that are drawn uniformly: nothing depends on the labels."""
-
-    def targets(self, one_hot, context, rng):
-        drawn = torch.from_numpy(rng.integers(one_hot.shape[-1], size=one_hot.shape[:-1]))
-        return torch.nn.functional.one_hot(drawn, one_hot.shape[-1]).to(one_hot)
 
 
 def candidates(task):

@@ -62,17 +62,6 @@ def test_a_stated_curve_is_tested(outputs_of):
     assert not hockey_stick(outputs, **LEVELS, curve=GaussianCurve(6.0)).below_curve
 
 
-@pytest.mark.simulations
-def test_a_mechanism_at_its_claim_is_refuted_no_oftener_than_alpha(outputs_of, most_false_alarms):
-    # Randomised response at epsilon 1 beside a coordinate of noise; every learnt event on it keeps the ratio.
-    rng, alarms = np.random.default_rng(6), 0
-    for _ in range(500):
-        bits = [rng.random(400) < rate for rate in (1 / (1 + math.exp(-1)), 1 / (1 + math.e))]
-        arms = [np.c_[side, 0.1 * rng.normal(size=400)] for side in bits]
-        alarms += hockey_stick(outputs_of(*arms), delta=0.0, alpha=0.05).epsilon_low > 1
-    assert alarms <= most_false_alarms(500, 0.05)
-
-
 def test_the_counted_half_does_not_move_the_classifier(outputs_of):
     rng = np.random.default_rng(7)
     member, nonmember = rng.normal(1, 1, (40, 1)), rng.normal(0, 1, (40, 1))

@@ -14,9 +14,6 @@ from fedassay.defenses.randomisers.categories.unary import Unary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-REPEATS = 2000
-E = math.e
-
 
 @pytest.fixture(scope="module")
 def counts_of(setting_of):

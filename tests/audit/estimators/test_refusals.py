@@ -16,10 +16,8 @@ from fedassay.audit.estimators.one_run_claim import planned_guesses
 from fedassay.audit.estimators.one_run_fdp import mu_from_guesses, one_run_fdp, refuted
 from fedassay.audit.estimators.one_shot import one_shot
 from fedassay.audit.estimators.release_tests import (
-    BrokenRelease,
     GaussianRelease,
     audit_release_tests,
-    draw_projections,
 )
 from fedassay.audit.estimators.sequential import sequential
 from fedassay.audit.estimators.z_test import z_test
@@ -92,11 +90,6 @@ REFUSED = [
     (lambda: GaussianRelease(sigma=0.0), "must be"),
     (lambda: GaussianRelease(sigma=1.0, rate=0.0), "must be"),
     (lambda: GaussianRelease(sigma=1.0, rounds=0), "must be"),
-    (lambda: BrokenRelease(noise=0.0), "noise .*and row"),
-    (
-        lambda: draw_projections(GaussianRelease(sigma=1.0), BrokenRelease(), arm=2, n=1, rng=np.random.default_rng(0)),
-        "arm must be",
-    ),
     (lambda: ball_neighbours(0, radius=1.0), "dimension must be >= 1"),
     (lambda: ball_neighbours(3, radius=0.0), "radius must be > 0 and finite, got 0.0"),
     (lambda: ball_neighbours(3, radius="a"), "radius must be a number, got 'a'"),

@@ -187,16 +187,6 @@ def test_a_report_is_the_clipped_update_plus_the_generators_noise(toy_task, toy_
     torch.testing.assert_close(seen.values, torch.tensor([[[1.2, 1.6], [0.0, 0.5]]]) + 7.0 * noise)
 
 
-def test_every_report_of_a_run_has_the_laws_noise(reports, toy_task, toy_plan, has_std):
-    """45,000 numbers."""
-    protection = LDPGaussianProtection(clip_norm=0.5, noise_std=0.8)
-    noise, _ = reports(protection, replicas=50)
-    law = protection.law(UPLOADS, toy_plan(toy_task()), 0)
-    assert (law.clip_norm, law.scale, law.noise_std, law.rate, law.steps) == (0.5, 1.0, 0.8, 1.0, 1)
-    assert has_std(noise, law.noise_std)
-    assert not has_std(noise, 1.05 * law.noise_std)
-
-
 def test_no_two_clients_or_rounds_share_their_noise(reports):
     """4,000 numbers each: the largest of 36 correlations under five standard errors."""
     noise, _ = reports(LDPGaussianProtection(clip_norm=0.5, noise_std=0.8), replicas=40)

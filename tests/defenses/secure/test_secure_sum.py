@@ -9,7 +9,6 @@ import torch
 from fedassay.audit.claim import Adjacency, Unit
 from fedassay.audit.curve import GaussianCurve
 from fedassay.audit.observer import AGGREGATE, FINAL_MODEL, GLOBAL_MODELS, UPLOADS
-from fedassay.defenses.controls.noise import ControlLostShares
 from fedassay.defenses.secure.binomial import Binomial
 from fedassay.defenses.secure.distributed_discrete_gaussian import DistributedDiscreteGaussian
 from fedassay.defenses.secure.distributed_gaussian import LEAST_SHARE, DistributedGaussian
@@ -224,16 +223,6 @@ def test_more_drop_out_needs_larger_shares_and_the_same_sum(plan):
         few, many = (part(dropout=dropout).prepare(plan).claims[0].parameters for dropout in (0.0, 0.5))
         assert few["noise_multiplier"] == pytest.approx(many["noise_multiplier"], rel=0.1)
         assert (few["survivors"], many["survivors"]) == (100, 50)
-
-
-def test_lost_shares_leave_less_noise_than_is_published(toy_task, toy_plan, has_std):
-    """Five of ten stay, each with a tenth."""
-    few = toy_plan(toy_task((1,) * 10, inert=1))
-    protection = noisy(ControlLostShares, few)
-    zeros, rng = updates(few, 400, scale=0.0), np.random.default_rng(8)
-    received = protection.channel(protection.report(zeros, context(few, 400), {}, rng), context(few, 400), {}, rng)
-    mean = protection.aggregate(received, context(few, 400), {}, rng)
-    assert has_std(mean, protection.law(SERVER, few, 0).noise_std * math.sqrt(1 / 2))
 
 
 @pytest.mark.parametrize(("cohort", "expected"), [(FixedSize(10), 7.0), (FixedSize(3), 3.0), (Poisson(0.255), 18.36)])

@@ -9,10 +9,7 @@ import pytest
 import torch
 from fedassay.audit.claim import Adjacency, Claim, Unit
 from fedassay.audit.observer import ANSWERS, FINAL_MODEL, UPLOADS
-from fedassay.fl.streams import Runs, Streams
-from fedassay.fl.transfer.engine import run_transfer
 from fedassay.fl.transfer.protection import TransferContext
-from fedassay.fl.transfer.recorder import AnswerRecorder
 from fedassay.fl.transfer.task import ABSTAINED
 from known_parts import transfer_parts
 from toy_transfer import toy_transfer, toy_transfer_plan
@@ -21,7 +18,6 @@ PARTS = transfer_parts("defense")
 CORRECT = {name: part for name, part in PARTS.items() if not part.control}
 CONTROLS = {name: part for name, part in PARTS.items() if part.control}
 EACH = [pytest.param(part, id=name) for name, part in (CORRECT | CONTROLS).items()]
-REPLICAS = 3
 FEW = {"epsilon": 1.0}
 
 
@@ -41,13 +37,6 @@ def prepared(part, plan):
     return part(**{name: value for name, value in FEW.items() if name in names}).prepare(plan)
 
 
-def run(part, data, plan, seed=1):
-    recorder = AnswerRecorder(observer=UPLOADS)
-    protection, runs = prepared(part, plan).protection, Runs(replicas=REPLICAS)
-    final = run_transfer(data, plan, protection, Streams(seed), runs=runs, recorders=[recorder])
-    return final, recorder.view
-
-
 def test_no_file_of_these_folders_is_overlooked():
     assert CORRECT.keys() == {
         "plain_votes",
@@ -61,17 +50,6 @@ def test_no_file_of_these_folders_is_overlooked():
     }
     assert len(CONTROLS) >= 6
     assert all(name.startswith("control_") for name in CONTROLS)
-
-
-@pytest.mark.parametrize("part", EACH)
-def test_a_defended_transfer_gives_labels_and_students_of_the_right_shape(part, data, plan):
-    final, view = run(part, data, plan)
-    assert final.shape == (REPLICAS, plan.layout.dim)
-    assert bool(final.isfinite().all())
-    labels = view.released.labels
-    assert labels.shape == (REPLICAS, plan.queries)
-    assert ABSTAINED <= int(labels.min()) <= int(labels.max()) < plan.classes
-    assert bool(view.answers.isfinite().all())
 
 
 @pytest.mark.parametrize("part", EACH)

@@ -73,8 +73,6 @@ def test_leaving_a_sample_out_changes_the_answers_of_its_teacher_alone(data):
     torch.testing.assert_close(whole, teacher_logits(data, plan, STREAMS)[0])
     assert torch.equal(whole[[0, 2]], without[[0, 2]])
     assert not torch.allclose(whole[1], without[1])
-    with pytest.raises(ValueError, match="included"):
-        teacher_logits(data, plan, STREAMS, included=included[:, :3])
 
 
 def test_without_protection_the_student_learns_the_label_with_most_votes(data):
@@ -158,11 +156,9 @@ def test_equal_runs_are_counted_once_and_give_what_counting_each_gives():
     assert (counts_of(votes_of(shared)).sum(-1) == 4).all()
 
 
-def test_a_misspelled_hook_and_a_plan_of_another_task_are_refused(data):
+def test_a_misspelled_hook_and_logits_of_another_task_are_refused(data):
     with pytest.raises(TypeError, match="did you mean aggregate_votes"):
         type("Wrong", (TransferProtection,), {"agregate_votes": lambda self: None})
-    with pytest.raises(ValueError, match="plan must have the task's"):
-        run_transfer(data, toy_transfer_plan(toy_transfer((4, 6))), TransferProtection(), STREAMS)
     with pytest.raises(ValueError, match="logits must have shape"):
         run_transfer(data, toy_transfer_plan(data), TransferProtection(), STREAMS, logits=torch.zeros(1, 3, 4, 3))
 

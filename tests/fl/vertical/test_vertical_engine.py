@@ -278,12 +278,6 @@ def test_strips_of_an_image_are_its_left_and_right_half():
     assert column_groups((1, 2, 4), 2, active=False)[-1] == ()
 
 
-def test_a_plan_of_another_task_is_refused():
-    task, plan = small(SPLIT)
-    with pytest.raises(ValueError, match="must have the task's people"):
-        run_vertical(task, replace(plan, people=19), VerticalProtection(), STREAMS)
-
-
 HOOKS = ("columns", "targets", "embeddings", "residuals", "gradients", "bottom_weights", "bottom_sum")
 RETURNED = {
     "double": (lambda values: values.double(), "got torch.Tensor of torch.float64 and shape"),

@@ -218,13 +218,3 @@ def test_where_the_release_is_no_noise_around_something_known_there_are_no_arms(
 def test_one_local_step_is_known_whatever_the_optimiser():
     for algorithm in (FEDAVG | {"local_steps": 1}, FEDAVG | {"local_steps": 1, "optimizer": "adam"}):
         assert Watched(LDP, algorithm=algorithm).hypotheses is not None
-
-
-def test_a_round_without_the_client_states_nothing_of_it():
-    seen = Watched(LDP, cohort={"poisson": 0.6}, rounds=6)
-    came = [[client in round.reports.senders for client in range(CLIENTS)] for round in seen.view.rounds]
-    assert 0 < np.sum(came) < 6 * CLIENTS
-    for number, there in enumerate(came):
-        for client in np.flatnonzero(~np.array(there)):
-            assert not seen.lots[client].lots[number]
-    assert np.isfinite(seen.scores()).all()

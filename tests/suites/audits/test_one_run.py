@@ -111,13 +111,3 @@ def test_a_claim_over_the_first_rounds_is_judged_by_them(planned, judged):
     block = replace(audit.blocks[0], claim=claim)
     row, _ = judged(replace(audit, claim=claim, blocks=(block,)))
     assert row.verdict in ("NOT_REFUTED", "UNDERPOWERED")
-
-
-@pytest.mark.simulations
-def test_a_claim_at_delta_0_is_judged(planned, judged):
-    (audit,) = planned().audits
-    claim = replace(audit.claim, delta=0.0, curve=None)
-    block = replace(audit.blocks[0], claim=claim)
-    row, _ = judged(replace(audit, claim=claim, blocks=(block,)))
-    assert row.status == "ok"
-    assert row.verdict in ("NOT_REFUTED", "UNDERPOWERED")

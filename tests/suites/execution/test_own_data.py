@@ -99,18 +99,6 @@ def test_a_job_carries_no_data(tmp_path):
     assert all(len(pickle.dumps(job.federation)) < whole for job in jobs)
 
 
-def test_one_suite_reads_one_file_with_two_options(tmp_path):
-    suite = write_suite(tmp_path, "records")
-    text = suite.read_text(encoding="utf-8")
-    tables = text[text.index("[federations.main]") : text.index("[defenses.none]")]
-    second = tables.replace("main", "kept").replace("ranges = { age = [0, 100] }", 'scale = "none"')
-    suite.write_text(text + second, encoding="utf-8")
-    spec, source = load_suite(str(suite))
-    resolved = resolve(spec, source, seed=0)
-    assert len(resolved.digests) == len(set(resolved.digests.values())) == 2
-    assert float(resolved.task("kept", 0).images.max()) > 1000
-
-
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
@@ -146,20 +134,3 @@ def test_an_audit_reads_a_file_where_the_federation_does_not(tmp_path, monkeypat
     (audited,) = {audit.cell.facts["dataset"] for audit in plan.audits}
     assert audited == "own.npz"
     assert carry_out(relaunch(tmp_path / "run"), Silent(), LocalBackend(1)).exit_code != 12
-
-
-@pytest.mark.processes
-@pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-def test_workers_read_the_files_themselves_and_the_run_ends_in_a_report(kind, tmp_path):
-    suite = write_suite(tmp_path, kind)
-    begun_and_stopped(str(suite), tmp_path / "run")
-    run = fedassay.resume(tmp_path / "run", jobs=2)
-    assert {row["status"] for row in rows(run.folder)} == {"ok"}
-    alone = fedassay.run(suite, jobs=1, report=False, folder=tmp_path / "alone")
-    values = [
-        sorted((row["cell_id"], row["metric"], row["record"] or 0, row["value"]) for row in rows(one.folder))
-        for one in (run, alone)
-    ]
-    assert values[0] == values[1]
-    assert (run.folder / "report.html").is_file()

@@ -1,6 +1,5 @@
 """Whatever stops a run, what is finished is kept, nothing is repeated, and resuming gives the rows of a whole run."""
 
-import errno
 import os
 import shutil
 import signal
@@ -10,14 +9,13 @@ import time
 
 import fedassay
 import pytest
-from fedassay.api import Silent
 from fedassay.cli.app import app
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.execution import run as run_module
 from fedassay.suites.execution import run as workers_module
 from fedassay.suites.results import environment
 from fedassay.suites.results import store as store_module
-from fedassay.suites.results.store import Store, UnwritableRunFolder
+from fedassay.suites.results.store import Store
 from run_files import contents, is_running, results
 from typer.testing import CliRunner
 
@@ -161,47 +159,6 @@ def test_a_killed_process_resumes_from_the_command_line_without_repeating_a_fini
         line for line in whole.output.splitlines() if line.startswith(("claim", "gate"))
     ]
     sys.modules.pop("own_hanging", None)
-
-
-@pytest.mark.simulations
-def test_a_full_disk_stops_the_run_and_loses_nothing(assay, suite_file, finished, tmp_path, monkeypatch, timeless):
-    folder = tmp_path / "run"
-    for left in (9, 20):
-        shutil.rmtree(folder, ignore_errors=True)
-        with monkeypatch.context() as patched:
-            real, count = store_module.write_atomically, iter(range(1000))
-
-            def write(path, content, real=real, count=count, left=left):
-                # Once, and then there is space again: what was being measured must not be taken for a failure.
-                if next(count) == left:
-                    raise OSError(errno.ENOSPC, "No space left on device")
-                real(path, content)
-
-            patched.setattr(store_module, "write_atomically", write)
-            with pytest.raises(UnwritableRunFolder, match="No space left"):
-                fedassay.run(str(suite_file()), jobs=1, folder=folder, report=False)
-        assert not any(record.status == "failed" for record in Store(folder).records())
-        assert timeless(fedassay.resume(folder, jobs=1, report=False).records) == timeless(finished.records)
-
-
-def test_an_interrupt_keeps_what_is_finished(suite_file, finished, tmp_path, timeless):
-    class Impatient(Silent):
-        closed = 0
-
-        def advance(self, titles, failed):
-            if next(iter(titles)).startswith("main none"):
-                raise KeyboardInterrupt
-
-        def close(self):
-            self.closed += 1
-
-    progress = Impatient()
-    with pytest.raises(KeyboardInterrupt):
-        fedassay.run(str(suite_file()), jobs=1, folder=tmp_path / "run", progress=progress)
-    assert progress.closed == 1
-    assert len({record.cell_id for record in Store(tmp_path / "run").records()}) == 4
-    resumed = fedassay.resume(tmp_path / "run", jobs=1, report=False)
-    assert timeless(resumed.records) == timeless(finished.records)
 
 
 @pytest.mark.simulations

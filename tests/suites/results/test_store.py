@@ -186,26 +186,6 @@ def test_the_same_arrays_give_the_same_bytes(store):
     assert (store.folder / one).read_bytes() == (store.folder / two).read_bytes()
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda store: store.finish("a", rows("a", 1)),
-        lambda store: store.save_arrays("a", "scores", {"x": np.ones(3)}),
-        lambda store: store.save_text("a", "log.txt", "x"),
-        lambda store: store.write_json("gate.json", {}),
-        lambda store: store.append("b"),
-    ],
-)
-def test_a_full_disk_is_kept_apart_and_leaves_no_scraps(store, monkeypatch, write):
-    store.finish("b", rows("b", 1))
-    before = sorted(path for path in store.folder.rglob("*") if path.is_file())
-    monkeypatch.setattr(store_module.os, "fsync", full_disk)
-    with pytest.raises(UnwritableRunFolder, match="No space left on device") as refused:
-        write(store)
-    assert refused.value.errno == errno.ENOSPC
-    assert sorted(path for path in store.folder.rglob("*") if path.is_file() and path.name != RESULTS) == before
-
-
 def test_a_manifest_that_json_cannot_hold_is_refused(store):
     with pytest.raises(ValueError, match="JSON"):
         store.write_json("gate.json", {"epsilon": float("inf")})

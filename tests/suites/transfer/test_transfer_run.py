@@ -12,10 +12,8 @@ from fedassay.audit.finding import Verdict
 from fedassay.audit.observer import ANSWERS
 from fedassay.cli.list_command import metrics
 from fedassay.defenses.transfer.defense import PreparedTransfer, TransferDefense
-from fedassay.fl.data.dataset import Dataset
 from fedassay.fl.streams import Streams
 from fedassay.fl.transfer.protection import ReleasedLabels, TransferProtection, counts_of, votes_of
-from fedassay.suites import transfer as trial
 from fedassay.suites.config.resolve import resolve
 from fedassay.suites.config.source import ConfigError
 from fedassay.suites.config.suite_file import load_suite
@@ -23,7 +21,6 @@ from fedassay.suites.config.tables.other_federations import TransferSpec
 from fedassay.suites.planning.plan_text import headline, plan_lines
 from fedassay.suites.planning.run_plan import plan_run
 from fedassay.suites.results.cell import Cell
-from fedassay.suites.results.store import Store
 from fedassay.suites.transfer import TransferAuditJob, Transferred, planted
 from toy_transfer import votes_plan
 
@@ -57,12 +54,6 @@ SHADOWS = "[attacks.loss]\nshadows = 4\n"
 @pytest.fixture
 def written(suite_file):
     return lambda more="": suite_file(text=SUITE + more)
-
-
-@pytest.fixture
-def quick(suite_file):
-    """The same with audits that cost little."""
-    return lambda more="": suite_file("trials = 2000", "trials = 500\nqueries = [1]", text=SUITE + more)
 
 
 @pytest.fixture(scope="module")
@@ -122,29 +113,6 @@ def test_every_metric_is_listed(done):
     assert {row.metric for row in done.records} - {"references", "none"} <= set(metrics())
 
 
-@pytest.mark.simulations
-def test_a_run_that_was_stopped_resumes_to_the_same_rows(assay, quick, timeless, monkeypatch, tmp_path):
-    path = quick(ATTACKS + SHADOWS)
-    whole = assay(path)
-    calls = []
-
-    def stopping(*arguments):
-        calls.append(arguments)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return attacked(*arguments)
-
-    attacked, folder = trial.TransferTrialJob.attacked, tmp_path / "stopped"
-    with monkeypatch.context() as patched:
-        patched.setattr(trial.TransferTrialJob, "attacked", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            fedassay.run(str(path), jobs=1, folder=folder, report=False)
-    before = Store(folder).finished()
-    assert 0 < len(before) < len(Store(whole.folder).finished())
-    resumed = fedassay.resume(folder, jobs=1, report=False)
-    assert timeless(resumed.records) == timeless(whole.records)
-
-
 def test_a_plan_says_what_is_trained_and_what_the_audits_can_show(planned, written):
     plan = planned(text=written(ATTACKS).read_text())
     assert "2 defenses x 3 attacks, 1 seed: 2 federations; 2 audits on 24,000 replicas" in headline(plan)
@@ -177,24 +145,6 @@ def test_own_data_are_read_from_the_suites_folder(assay, written):
     path.write_text(text.replace("[transfer.main.audit]\ntrials = 2000\n", ""), encoding="utf-8")
     run = assay(path)
     assert values(run, "accuracy")["plain_votes"].value > 0.8
-
-
-def test_a_suite_from_python_may_hold_the_data_themselves(assay, written):
-    spec, _ = load_suite(str(written()))
-    tree = spec.model_dump(exclude_unset=True)
-    labels = torch.arange(400) % 2
-    images = 0.2 * torch.rand(400, 1, 2, 2, generator=torch.Generator().manual_seed(0)) + 0.7 * labels.view(-1, 1, 1, 1)
-    own = Dataset(
-        name="own",
-        train_images=images[:300],
-        train_labels=labels[:300],
-        test_images=images[300:],
-        test_labels=labels[300:],
-        classes=2,
-    )
-    tree["transfer"]["main"] |= {"dataset": own}
-    tree["transfer"]["main"].pop("audit")
-    assert values(assay(tree), "accuracy")["plain_votes"].value > 0.8
 
 
 @pytest.mark.parametrize(

@@ -102,20 +102,9 @@ BROKEN = [
     ("control_residual_noise_one_epoch", {}),
     ("control_top_on_raw_labels", {}),
 ]
-# The default run checks these in the smaller federation of test_vertical_mutants alone.
-ALSO_BROKEN = [
-    ("control_embedding_noise_shared", FROZEN),
-    ("control_embedding_resent", FROZEN),
-    ("control_columns_in_full", {}),
-    ("control_bottom_unpaid", {}),
-    ("control_label_binary_formula", {}),
-    ("control_label_laplace_one", {}),
-    ("control_labels_redrawn", {}),
-    ("control_residual_noise_shared", {}),
-]
 
 
-@pytest.mark.parametrize(("name", "federation"), [*BROKEN, *(slow(*one) for one in ALSO_BROKEN)])
+@pytest.mark.parametrize(("name", "federation"), BROKEN)
 def test_a_broken_version_is_refuted_or_fails_a_check(name, federation):
     found = audited(name, federation, epsilon=1.0)
     assert any(
