@@ -450,8 +450,9 @@ class OpacusHooks:
             self.data.begin()
         optimizer = self.parts.optimizer
         clip_norm, multiplier = float(optimizer.max_grad_norm), float(optimizer.noise_multiplier)
-        result = original()
+        result, own = original(), None
         if len(self.releases) < len(self.forced):
+            own = self.parts.flat("grad").clone()
             self.parts.put_gradient(self.forced[len(self.releases)])
         half = self.parts.half
         self.releases.append(
@@ -459,6 +460,7 @@ class OpacusHooks:
                 step=len(self.releases),
                 released=self.parts.flat("grad").clone(),
                 received=None if half else received,
+                own=own,
                 expected=None if half or (self._longest is None and not self._rows) else self._expected,
                 rest=self._rest if self.planted or (self.apart and self._ids is not None) else None,
                 direction=self._direction,

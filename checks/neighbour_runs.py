@@ -64,6 +64,11 @@ _OWN: dict[str, Any] = {
     "than once",
     "mend": CLIPPED.mend,
 }
+_ADDED: dict[str, Any] = {
+    "cause": "something besides the sum and its noise is added, and follows the data, such as a part of an earlier sum",
+    "mend": "release the sum with its noise alone, or count what is added in the sum before the noise",
+    "hook": ("noised step",),
+}
 _CHOSEN: dict[str, Any] = {
     "cause": "which records of a lot enter the sum depends on other records, as where those of the largest losses are "
     "kept",
@@ -106,6 +111,8 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
                 return found
             before.append(found)
         for one, again in pairs:
+            if (found := _release_moves(one, again, other.replaced, first=first)) is not None:
+                return found
             distance, slack = _distance(one, again, "received"), _slack(one)
             if not math.isfinite(distance):
                 continue
@@ -144,6 +151,20 @@ def sums_on_neighbours(control: TrainingRecord, others: Sequence[ReplacedRun], *
     return NEIGHBOUR.passes(words, worst, _REPLACED, unit="clip norms")
 
 
+def _release_moves(one: Release, again: Release, replaced: int, *, first: TrainingRecord) -> CheckResult | None:
+    """Return a failed result if equal sums and equal draws make different releases. Otherwise return None, as for noise
+    that no seed repeats in a run on equal data.
+    """
+    if one.own is None or again.own is None or one.received is None or again.received is None:
+        return None
+    same = torch.equal(one.received, again.received) and torch.equal(one.own, first.releases[one.step].released)
+    distance = _distance(one, again, "own")
+    if not same or not distance > _slack(one):
+        return None
+    words = f"record {replaced} is replaced, and the sum of step {one.step} and all draws are equal"
+    return NEIGHBOUR.failed(f"{words}, but the noised sum changes", distance, 0.0, unit="clip norms", **_ADDED)
+
+
 def _others_move(pairs: Sequence[tuple[Release, Release]], replaced: int, mixing: Sequence[str]) -> CheckResult | None:
     """Return a failed result if further gradients change than that of the replaced record, with the cause that inputs,
     lots and layers show. Return a skipped result if this is so before they are clipped only. Otherwise return None.
@@ -156,9 +177,10 @@ def _others_move(pairs: Sequence[tuple[Release, Release]], replaced: int, mixing
         if not found:
             continue
         one, _, most = max(found, key=lambda each: each[2])
+        own = int(one.ids is None or replaced in one.ids)
         words = (
-            f"{most} of {one.rows} gradients of the lot change where one record is replaced (record {replaced}, step "
-            f"{one.step})"
+            f"{most} of {one.rows} gradients of the lot change where one record is replaced, at most {own} may (record "
+            f"{replaced}, step {one.step})"
         )
         why = _cause(found, known, replaced)
         if mixing and why in (_MIXED, _EITHER):

@@ -85,6 +85,7 @@ class Release:
         step: number of the release in the run, from 0.
         released: ``(d,)``, the sum with noise.
         received: ``(d,)``, the sum before the noise, as the system computed it; None where it was not seen.
+        own: ``(d,)``, what the run itself would have released, where another run's release took its place.
         expected: ``(d,)``, the same sum computed again from the rows that came in; None without rows.
         rest: ``(d,)``, ``expected`` without the planted unit; None without a plant.
         direction: ``(d,)``, the unit vector along which the planted unit lies in this step, where the system gives it;
@@ -105,6 +106,7 @@ class Release:
     step: int
     released: Annotated[Tensor, _must_be("a tensor (d,)", _is_vector, none=False)]
     received: _Vector = None
+    own: _Vector = None
     expected: _Vector = None
     rest: _Vector = None
     direction: _Vector = None

@@ -245,12 +245,10 @@ def first_difference(first: TrainingRecord, other: TrainingRecord) -> tuple[str,
     if not pairs or len(first.held) != len(other.held):
         return "", ""
     if not apart:
-        words = (
-            "the model was the same until the last step, and other values were left at the end, as where a checkpoint "
-        )
         return (
-            f"{words}is chosen by a loss on private records",
-            "keep the last model, or choose by noised or public values",
+            "the model was the same until the last step, and after it the data changed it, or chose the checkpoint "
+            "that is kept",
+            "keep the last model as it is, or change and choose it by noised or public values",
         )
     if apart[0] == 0:
         return (

@@ -70,6 +70,17 @@ def test_a_record_with_another_index_is_named_and_one_whose_gradient_vanished_in
     assert f"has the index {REPLACED} in the lots" in renamed(first, [wrong], first=first)
 
 
+@pytest.mark.parametrize(("own", "repeats", "failed"), [(0.1, True, True), (0.1, False, False), (0.0, True, False)])
+def test_equal_sums_and_draws_must_give_equal_releases(own, repeats, failed):
+    first = replace(recording(steps=2), drawn=(0, 1))
+    control, other = (
+        replace(first, releases=tuple(replace(one, own=one.released + (not repeats) + moved) for one in first.releases))
+        for moved in (0.0, own)
+    )
+    found = compared(first, [ReplacedRun(replaced=REPLACED, record=other)], control)
+    assert (found.passed is False, found.hook == ("noised step",)) == (failed, failed)
+
+
 def test_rows_of_other_records_must_not_move():
     first, others = pair(move=1.0)
     first = replace(first, releases=tuple(replace(one, rest=one.received) for one in first.releases))
