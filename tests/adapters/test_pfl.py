@@ -25,6 +25,7 @@ from pfl.privacy.adaptive_clipping import AdaptiveClippingGaussianMechanism
 from pfl.privacy.ftrl_mechanism import BandedMatrixFactorizationMechanism
 from pfl.privacy.gaussian_mechanism import GaussianMechanism
 from pfl.privacy.laplace_mechanism import LaplaceMechanism
+from pfl.privacy.privacy_accountant import RDPPrivacyAccountant
 from pfl.privacy.privacy_mechanism import NormClippingOnly
 from pfl_simulations import (
     CLIP,
@@ -51,18 +52,6 @@ class _ClipsAllButOneTensor(GaussianMechanism):
         clipped, metrics = super().constrain_sensitivity(statistics, *args, **named)
         clipped["second.bias"] = 10 * left
         return clipped, metrics
-
-
-class _NoiseByClipTwice(GaussianMechanism):
-    def add_noise(self, statistics, cohort_size, *args, **named):
-        return GaussianMechanism(self._clipping_bound**2, self._relative_noise_stddev).add_noise(
-            statistics, cohort_size, *args, **named
-        )
-
-
-class _HalfTheNoise(GaussianMechanism):
-    def add_noise(self, statistics, cohort_size, *args, **named):
-        return GaussianMechanism(CLIP, NOISE / 2).add_noise(statistics, cohort_size, *args, **named)
 
 
 class _OneTensorWithoutNoise(GaussianMechanism):
@@ -107,6 +96,15 @@ def _of(kind):
     return lambda: [WeightByUser(), central(kind(CLIP, NOISE))]
 
 
+def _noised(multiplier):
+    return lambda: [WeightByUser(), central(GaussianMechanism(CLIP, multiplier))]
+
+
+def _scaled_by_the_accountant():
+    accountant = RDPPrivacyAccountant(STEPS, 1.0, "gaussian", noise_parameter=NOISE, delta=1e-5, noise_scale=0.5)
+    return [WeightByUser(), central(GaussianMechanism.from_privacy_accountant(accountant, CLIP))]
+
+
 def _by_users(std):
     return lambda: [WeightByUser(), central(NormClippingOnly(2, CLIP)), _NoiseOfUsers(std)]
 
@@ -117,8 +115,9 @@ def _with_replacement(make, count):
 
 FAULTS = {
     "one tensor is not clipped": (simulation, {"parts": _of(_ClipsAllButOneTensor)}, "sum of clipped rows"),
-    "noise times clip norm twice": (simulation, {"parts": _of(_NoiseByClipTwice)}, "noise scale"),
-    "half of the noise": (simulation, {"parts": _of(_HalfTheNoise)}, "noise scale"),
+    "noise times clip norm twice": (simulation, {"parts": _noised(NOISE * CLIP)}, "noise scale"),
+    "half of the noise": (simulation, {"parts": _noised(NOISE / 2)}, "noise scale"),
+    "a noise scale of the accountant": (simulation, {"parts": _scaled_by_the_accountant}, "noise scale"),
     "one tensor without noise": (simulation, {"parts": _of(_OneTensorWithoutNoise)}, "noise present"),
     "users' noise for the mean in a sum": (simulation, {"parts": _by_users(NOISE * CLIP / COHORT)}, "noise scale"),
     "one seed of the noise": (simulation, {"parts": _of(_OneSeed)}, "noise fresh"),
@@ -192,7 +191,7 @@ def test_a_planted_user_passes_through_the_clip_and_equal_seeds_give_equal_runs(
 
 @pytest.mark.simulations
 def test_replicas_refute_half_of_the_noise_and_not_the_correct_simulation():
-    right, half = sampled(), sampled(lambda: [FixedDivisor(), *_of(_HalfTheNoise)()])
+    right, half = sampled(), sampled(lambda: [FixedDivisor(), *_noised(NOISE / 2)()])
     plan, seen = plan_replicas(right), right.watch()
     verdicts = [audit_replicas(one, plan=plan, seen=seen).verdict.name for one in (half, right)]
     assert verdicts == ["REFUTED", "NOT_REFUTED"]
