@@ -190,11 +190,10 @@ def test_a_planted_user_passes_through_the_clip_and_equal_seeds_give_equal_runs(
 
 
 @pytest.mark.simulations
-def test_replicas_refute_half_of_the_noise_and_not_the_correct_simulation():
+def test_replicas_refute_half_of_the_noise():
     right, half = sampled(), sampled(lambda: [FixedDivisor(), *_noised(NOISE / 2)()])
-    plan, seen = plan_replicas(right), right.watch()
-    verdicts = [audit_replicas(one, plan=plan, seen=seen).verdict.name for one in (half, right)]
-    assert verdicts == ["REFUTED", "NOT_REFUTED"]
+    found = audit_replicas(half, plan=plan_replicas(right), seen=right.watch())
+    assert found.verdict.name == "REFUTED"
 
 
 class _CorrelatedNoise(BandedMatrixFactorizationMechanism):
