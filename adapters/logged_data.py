@@ -43,6 +43,8 @@ class LoggedData(Dataset[Any]):
     Raises:
         TypeError: for a data set without a length or without indices.
         ValueError: for as many units as records, or more.
+
+    ``order`` holds a hash of the record that was read at each place of a loader's own data set.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class LoggedData(Dataset[Any]):
         self._handed: tuple[range, Tensor] | None = None
         self._batches: LoggedBatches | None = None
         self._by_place = self._elsewhere = False
+        self.order: dict[int, int] = {}
         self._given: dict[int, int | None] = {}
 
     def __len__(self) -> int:
@@ -145,7 +148,7 @@ class LoggedData(Dataset[Any]):
 
     def __setattr__(self, name: str, value: Any) -> None:
         # What a training sets, such as a transform, is of its data.
-        if name.startswith("_") or name == "reads":
+        if name.startswith("_") or name in ("reads", "order"):
             object.__setattr__(self, name, value)
         else:
             setattr(self._data, name, value)
@@ -190,8 +193,7 @@ class LoggedData(Dataset[Any]):
             self._batches = LoggedBatches(loader.batch_sampler)
             vars(loader)["batch_sampler"] = self._batches
         elif not loader.num_workers and not isinstance(loader.dataset, LoggedData | _Other | IterableDataset):
-            as_many = len(loader.dataset) == len(self)
-            vars(loader)["dataset"] = _Other(loader.dataset, self) if as_many else loader.dataset
+            vars(loader)["dataset"] = _Other(loader.dataset, self)
 
     @property
     def ahead(self) -> bool:
@@ -257,7 +259,9 @@ class LoggedData(Dataset[Any]):
 
 
 class _Other(Dataset[Any]):
-    """A loader's own data set, of as many records as ``log``, which logs records that are not read from it."""
+    """A loader's own data set, which logs what stands at each place, and, if it has as many records as ``log``, those
+    that are not read from that.
+    """
 
     def __init__(self, held: Any, log: LoggedData) -> None:
         self._held, self._logged = held, log
@@ -268,14 +272,24 @@ class _Other(Dataset[Any]):
     def __getitem__(self, index: Any) -> Any:
         before = self._logged.unread
         found = self._held[index]
-        if self._logged.unread == before and not isinstance(index, slice):
-            self._logged.log_of_other(int(index) % len(self), found)
+        if isinstance(index, slice):
+            return found
+        place = int(index) % len(self)
+        self._logged.order[place] = hash(tuple(_leaves(found)))
+        if self._logged.unread == before and len(self) == len(self._logged):
+            self._logged.log_of_other(place, found)
         return found
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._held, name)
+
+
+def reordered(one: Mapping[int, int], other: Mapping[int, int]) -> bool:
+    """Return whether a record that stands at one place of ``LoggedData.order`` stands at another one in the other."""
+    places = {content: place for place, content in other.items()}
+    return any(other.get(place, found) != found and found in places for place, found in one.items())
 
 
 @dataclass(frozen=True, kw_only=True)

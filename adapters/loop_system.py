@@ -150,7 +150,7 @@ class Loop(TrainingOnData):
         numbers = ({}, {}) if state is None else (state.start, state.ends)
         others = {name: one for name, one in returned_numbers(returned).items() if name not in states}
         ends = {**numbers[1], **states}
-        return Played(record=record, begins=numbers[0], ends=ends, reads=data.reads, returned=others)
+        return Played(record=record, begins=numbers[0], ends=ends, reads=data.reads, returned=others, order=data.order)
 
     def _why_not_forced(self, first: Played, seed: int) -> str:
         """Why the loop does not go on with what ``watch.release`` wrote; by a run with other noise."""

@@ -40,7 +40,7 @@ from ..checks.watched_state import differing, first_difference
 from ..defenses.accounting.stated_laws import claim_from_accountant, reported_claim
 from ..defenses.defense import check_delta
 from ..fl.laws import GaussianLaw
-from .logged_data import UNREAD, LoggedData, whole_numbers
+from .logged_data import UNREAD, LoggedData, reordered, whole_numbers
 from .runner import is_replayable
 from .unwatchable import WrongUse
 
@@ -94,6 +94,7 @@ class Played:
         printed: the epsilon that the accountant prints, where it was asked for.
         returned: further numbers that the function which trains returned, see ``returned_numbers``.
         placed: whether records of a data set that was made of the data are taken for those at their places.
+        order: see ``LoggedData``.
     """
 
     record: TrainingRecord
@@ -104,6 +105,7 @@ class Played:
     printed: float | None = None
     returned: Mapping[str, Tensor] = field(default_factory=dict)
     placed: bool = False
+    order: Mapping[int, int] = field(default_factory=dict)
 
 
 def without_names(record: TrainingRecord) -> TrainingRecord:
@@ -265,13 +267,18 @@ class TrainingOnData(ABC):
         words = ""
         try:
             control = self._again(seed, forced=forced, apart=chosen)
-            runs = []
+            runs, order = [], False
             for replaced in chosen:
                 places = list(range(records))
                 places[replaced] = self._another(replaced)
                 again = self._with_another(seed, {"places": places}, replaced, forced=forced, apart=chosen)
-                runs.append(ReplacedRun(replaced=replaced, record=again))
+                runs.append(ReplacedRun(replaced=replaced, record=again.record))
+                order = order or reordered(control.order, again.order)
+            # Then equal draws make lots of other records, of the same distribution.
             words = renamed(control.record, runs, first=recording)
+            words = (
+                "the order of records follows their contents, so that lots of equal draws differ" if order else words
+            )
             sums = NEIGHBOUR.skipped(words) if words else sums_on_neighbours(control.record, runs, first=recording)
             # Where runs on equal data differ, so may these two.
             sums = (self._long_unit(seed, forced) or sums) if sums.passed else sums
@@ -305,16 +312,16 @@ class TrainingOnData(ABC):
         """Runs with and without a long unit, whose row the training clips itself; None where it is not planted so."""
         return None
 
-    def _with_another(self, seed: int, changes: Mapping[str, Any], replaced: int, **given: Any) -> TrainingRecord:
+    def _with_another(self, seed: int, changes: Mapping[str, Any], replaced: int, **given: Any) -> Played:
         """Run with another record in the place of one, stretched where the training takes such numbers."""
         try:
-            found = self._again(seed, changes={**changes, "stretched": (replaced,)}, **given).record
-            if all(one.received is None or bool(one.received.isfinite().all()) for one in found.releases):
+            found = self._again(seed, changes={**changes, "stretched": (replaced,)}, **given)
+            if all(one.received is None or bool(one.received.isfinite().all()) for one in found.record.releases):
                 return found
         except Exception:
             # A training may refuse such numbers; one that fails on others too raises below.
             pass
-        return self._again(seed, changes=changes, **given).record
+        return self._again(seed, changes=changes, **given)
 
     def _explained(self, first: Played, seed: int, following: set[str]) -> tuple[Movement, ...]:
         """What data move, by runs on other records; as it was where these do not show it. The names of returned

@@ -162,6 +162,7 @@ class Training(TrainingOnData):
                 begins=run.begins,
                 ends=run.ends,
                 reads=data.reads,
+                order=data.order,
                 returned=returned_numbers(returned),
                 adaptive=parts.adaptive,
                 placed=data.placed,

@@ -7,10 +7,11 @@ import pytest
 import torch
 from fedassay.adapters.many_units import ManyUnits, audit_many_units
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
+from fedassay.audit.check import NEIGHBOUR
 from fedassay.checks.training_record import Plant
 from fedassay.fl.streams import seeded
 from torch import nn
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 pytest.importorskip("opacus")
 from fedassay.adapters.opacus import Training
@@ -601,6 +602,21 @@ def train_with_jitter(model, optimizer, loader, _):
         with torch.no_grad():
             for one in model.parameters():
                 one.add_(1e-3 * torch.randn_like(one))
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize("of", [TensorDataset, lambda x, y: Subset(TensorDataset(x, y), range(len(x) - 9))])
+def test_an_order_that_follows_the_records_is_no_fault(of):
+    def in_order(data):
+        x, y = data[:]
+        places = y.argsort(stable=True)
+        return build(of(2 * x[places] - 1, y[places]))
+
+    found = training(in_order).watch()
+    assert [one.words for one in found.failed] == []
+    (sums,) = [one for one in found.results if one.name == NEIGHBOUR]
+    assert sums.passed is None
+    assert "order" in sums.witness
 
 
 @pytest.mark.simulations
