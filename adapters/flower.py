@@ -30,7 +30,7 @@ from ..fl.layout import Layout
 from ..fl.streams import seeded
 from .flower_grid import Clients, LocalClients, ProcessGrid, RayClients, context, derived_seed, in_process, innermost
 from .flower_hooks import FirstRoundEnded, FlowerHooks, noise_of_updates_and_count, quiet_vector, stated_by_mod
-from .flower_noise import SEEN_ABOVE, FirstRound, NoisePlace, noise_place
+from .flower_noise import SEEN_ABOVE, UPDATES, FirstRound, NoisePlace, noise_place, of_updates
 from .flower_play_back import CASES, MADE_BEFORE, NOT_A_SUM, FlowerPlay, FlowerPlayBack, Replies
 from .flower_rounds import NOT_STARTED, starting
 from .many_units import ManyUnits
@@ -252,7 +252,7 @@ class App:
         """
         recording, hooks = self._run(seed)
         found, place = watched(recording), self._place
-        results = {one.name: one for one in found.results}
+        results = {one.name: of_updates(one) if one.name == UPDATES else one for one in found.results}
         if reason := self._unknown_sum(hooks):
             # Of a wrapper's own kind, the sum before the noise was seen itself.
             left = SEEN_ABOVE if self._law is not None else SEEN_ABOVE[1:]

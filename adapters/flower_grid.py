@@ -371,6 +371,20 @@ def masked_examples(reply: Any) -> float:
     return float(record.get("num_examples", 0))
 
 
+def examples_of(reply: Any, strategy: Any) -> float:
+    """Return the number of examples by which a strategy weights a reply of training; 0 where the reply states none."""
+    if "fitres.num_examples" in reply.content.metric_records:
+        return masked_examples(reply)
+    key = weight_key(strategy)
+    found = next((one[key] for one in reply.content.metric_records.values() if key in one), 0)
+    return float(found) if isinstance(found, int | float) else 0.0
+
+
+def weight_key(strategy: Any) -> str:
+    """Return the name under which a strategy reads the number of examples of a reply."""
+    return str(getattr(getattr(strategy, "strategy", strategy), "weighted_by_key", "num-examples"))
+
+
 def only_arrays(content: Any) -> tuple[str, Any]:
     """Return the name and the content of the only array record; TypeError if there are several."""
     records = list(content.array_records.items())

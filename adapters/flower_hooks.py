@@ -5,7 +5,7 @@ The noise is that which a strategy, a client-side mod or the user states; Flower
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..checks.training_record import Movement, Release
 from ..checks.watched_sums import contributions
 from ..fl.laws import GaussianLaw
 from ..fl.layout import Layout
-from .flower_grid import InnerMod, flat, is_masked, is_training, layout_of, masked_examples, only_arrays
+from .flower_grid import InnerMod, examples_of, flat, is_masked, is_training, layout_of, masked_examples, only_arrays
 from .flower_rounds import StrategyRounds
 
 try:
@@ -100,6 +100,34 @@ def stated_by_mod(mod: Any) -> StatedNoise:
     return StatedNoise(noise_multiplier=deviation / mod.clipping_norm, clip_norm=float(mod.clipping_norm))
 
 
+WEIGHTED = "replies are weighted by their numbers of examples, which differ"
+FEWER = "fewer clients reply than the noise is divided by (`num_sampled_clients` of a wrapper)"
+MENDS = {
+    WEIGHTED: "send the same `num-examples` from every client",
+    FEWER: "require a reply of each of these clients",
+}
+"""What mends a sum in which one client has too large a share, by cause."""
+_SAME = 1e-3
+"""Relative difference of two lengths that is rounding."""
+
+
+def cause_of_share(examples: Sequence[float], clients: float, length: float, *, within: float = _SAME) -> str:
+    """Return why a clipped update has this length in the sum, in clip norms; empty unless its weight alone explains it.
+
+    ``examples``: of all replies, >= 0, the sum > 0; ``clients``: by which the noise is divided.
+    """
+    share = clients * max(examples) / sum(examples)
+    if share <= 1 + within or abs(length / share - 1) > within:
+        return ""
+    causes = {WEIGHTED: max(examples) > min(examples), FEWER: len(examples) < clients * (1 - _SAME)}
+    return ", and ".join(cause for cause, applies in causes.items() if applies)
+
+
+def mend_of_share(cause: str) -> str:
+    """Return what mends a cause that ``cause_of_share`` found."""
+    return ", and ".join(mend for one, mend in MENDS.items() if one in cause)
+
+
 def noise_of_updates_and_count(strategy: Any) -> float | None:
     """Return the noise multiplier of one round of adaptive clipping, which holds for the noised updates and the noised
     count together; None for other strategies, and without noise.
@@ -156,6 +184,7 @@ class FlowerHooks:
     _quantum: float = 0.0
     _masked: float = 0.0
     _arrived: dict[int, Tensor] = field(default_factory=dict)
+    _examples: dict[int, float] = field(default_factory=dict)
 
     @property
     def has_units(self) -> bool:
@@ -204,6 +233,7 @@ class FlowerHooks:
             self._compare_sent(node, flat(only_arrays(asked.content)[1]))
             sent = flat(only_arrays(reply.content)[1])
             self._arrived[node] = sent if self.inner.differences else sent - self._before
+            self._examples[node] = examples_of(reply, self.strategy)
             if self.mod is not None and self.law is None:
                 self._reported(node)
         else:
@@ -237,7 +267,7 @@ class FlowerHooks:
         if self._stated is None and self.mod is not None:
             self._stated = stated_by_mod(self.mod)
         self.inner.clip_norm = None if self._stated is None else self._stated.clip_norm
-        self.inner.made, self._arrived, self._averaged, self._masked = {}, {}, None, 0.0
+        self.inner.made, self._arrived, self._examples, self._averaged, self._masked = {}, {}, {}, None, 0.0
 
     def averaged(self, arrays: Any | None) -> None:
         """Keep the model as it is before noise is added."""
@@ -279,6 +309,11 @@ class FlowerHooks:
             updates = {node: self.inner.made[node]}
             self._release(stated_by_mod(self.mod), updates, self._arrived[node], None, scale=1.0)
 
+    def _share(self, nodes: Sequence[int], clients: float, longest: float) -> str:
+        """Why the longest update in a sum of these nodes is longer than the clip norm, where its weight explains it."""
+        examples = [self._examples.get(node, 0.0) for node in nodes]
+        return cause_of_share(examples, clients, longest) if sum(examples) > 0 else ""
+
     def _rounding_of_masked(self, rows: Tensor) -> float:
         """The length that secure aggregation's random rounding of rows ``(n, d)`` adds to their average."""
         if self._masked == 0:
@@ -311,6 +346,7 @@ class FlowerHooks:
                 expected=found.expected,
                 rest=rest,
                 longest=found.longest,
+                rule="" if found.longest is None else self._share(nodes, scale, found.longest),
                 clip_norm=stated.clip_norm,
                 noise_multiplier=stated.noise_multiplier,
                 rows=len(rows),

@@ -8,7 +8,7 @@ that it can only show that there is too little.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from ..audit.arrays import FloatArray
 from ..audit.check import CLIPPED, FRESH_NOISE, INDEPENDENT, PRESENT, SCALE, SHAPE, CheckResult
 from ..audit.ledger import WATCHED
-from .flower_hooks import QUIET
+from .flower_hooks import QUIET, mend_of_share
 from .flower_play_back import FlowerPlay
 from .play_back import largest_deviation
 
@@ -25,7 +25,15 @@ INSIDE = (
     "server and mods draw less noise than stated, and no canary can be inserted where noise is drawn inside the "
     "training function"
 )
-SEEN_ABOVE = (CLIPPED, PRESENT, SCALE, FRESH_NOISE, SHAPE, INDEPENDENT)
+UPDATES = CLIPPED.worded(
+    seen="one client's update adds {}",
+    cause="replies are weighted by numbers of examples that differ, fewer clients reply than the noise is divided by, "
+    "or the strategy or a missing mod does not clip whole updates",
+    mend="send the same `num-examples` from every client, require replies of `num_sampled_clients` clients, and clip "
+    "all arrays of an update together",
+)
+"""The check ``CLIPPED`` in words for clients."""
+SEEN_ABOVE = (UPDATES, PRESENT, SCALE, FRESH_NOISE, SHAPE, INDEPENDENT)
 """Checks that compare a release with updates as training functions made them, before all noise; the first one compares
 their sum, the others its noise.
 """
@@ -136,4 +144,11 @@ def _long_row(rounds: list[FirstRound], sums: FloatArray, clip_norm: float) -> C
         return None
     length = math.sqrt(squares[worst]) / clip_norm
     witness = f"norm of the mean update of node {nodes[worst]} in {count} runs of the first round, corrected for noise"
-    return CLIPPED.failed(witness, length, 1.0, unit="clip norms")
+    cause, mend = "the training function returns updates above the clip norm", "clip the whole update before its noise"
+    return UPDATES.failed(witness, length, 1.0, unit="clip norms", cause=cause, mend=mend)
+
+
+def of_updates(found: CheckResult) -> CheckResult:
+    """Return a result of the check ``CLIPPED`` in words for clients."""
+    words = found.witness.replace("gradient", "update")
+    return replace(found, name=UPDATES, witness=words, mend=mend_of_share(found.cause))

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..audit.arrays import FloatArray
 from ..audit.check import EFFECTIVE, REPLAYED, CheckResult
+from ..audit.finite import HOLDS
 from ..audit.ledger import WATCHED
 from ..checks.watched_run import Watched
 from ..fl.laws import GaussianLaw, clip
@@ -35,7 +36,7 @@ from .flower_grid import (
     only_arrays,
     zeros_like,
 )
-from .flower_hooks import QUIET, StatedNoise, noises_reports, stated_by_mod, stated_noise
+from .flower_hooks import QUIET, StatedNoise, cause_of_share, mend_of_share, noises_reports, stated_by_mod, stated_noise
 from .flower_rounds import NOT_STARTED, StrategyRounds, starting
 from .play_back import (
     Shift,
@@ -61,6 +62,8 @@ _OTHER_SEEDS, _ALIKE = 4, 0.25
 """Seeds under which a movement is repeated, and its relative difference from which it depends on the noise."""
 _MOSTLY = 0.9
 """Share of a squared movement from which on one place is named."""
+_ESTIMATED = 0.1
+"""Relative difference from a multiplier that is estimated, more than three standard deviations of it."""
 _SUM = 1e-3
 """Relative error of a sum that is rounding, as that of single precision."""
 
@@ -374,7 +377,19 @@ class FlowerPlayBack:
             )
             return Watched(results=(REPLAYED.skipped(words),))
         done = REPLAYED.passes("two calls with one seed give equal results")
-        return Watched(results=(done, *(self._multiplier(case) for case in self.cases), self._finite()))
+        return Watched(
+            results=(done, *(self._multiplier(case) for case in self.cases), *self._left_out(), self._finite())
+        )
+
+    def _left_out(self) -> list[CheckResult]:
+        """One result for each of ``CASES`` that the user ruled out."""
+        played = {(one.examples, one.arrived, one.rounds) for one in self.cases}
+        left = [one for one in CASES if (one.examples, one.arrived, one.rounds) not in played]
+        # Any training may have two rounds: that they were not played limits no deployment.
+        ruled_out = [one.words for one in left if one.rounds == 1]
+        which = f"replies were not tested that `cases` rules out ({'; '.join(ruled_out)})"
+        words = f"{which}: {HOLDS} deployments in which none of them occurs"
+        return [EFFECTIVE.of(one.words).skipped(words if one.rounds == 1 else "left out of `cases`") for one in left]
 
     def _multiplier(self, case: Replies) -> CheckResult:
         name, claimed = EFFECTIVE.of(case.words), self.play.stated.noise_multiplier
@@ -402,7 +417,17 @@ class FlowerPlayBack:
             )
         if found.passed is False and (where := self._moved_place(case)):
             found = replace(found, witness=f"{found.witness}; {where}")
-        return found
+        return self._explained(case, found) if found.passed is False else found
+
+    def _explained(self, case: Replies, found: CheckResult) -> CheckResult:
+        """Name the cause where the unit's share of the replies explains the multiplier."""
+        (unit, others), stated, multiplier = case.examples, self.play.stated, self.effective_multiplier(case)
+        if unit == 0 or multiplier == 0:
+            return found
+        examples, length = [others] * self._count(case) + [unit], stated.noise_multiplier / multiplier
+        cause = cause_of_share(examples, stated.clients, length, within=_ESTIMATED)
+        ruled_out = "; or state by `cases` of App which replies can occur in the deployment"
+        return replace(found, cause=cause, mend=mend_of_share(cause) + ruled_out) if cause else found
 
     def _moved_place(self, case: Replies) -> str:
         """The array or number that is hardly clipped, where a unit moves one of several by more than the clip norm."""

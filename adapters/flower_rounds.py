@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from .flower_grid import only_arrays
+from .flower_grid import only_arrays, weight_key
 
 try:
     from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
@@ -146,7 +146,7 @@ class NewerRounds:
         of 1 if it reads one.
         """
         inner = getattr(self.strategy, "strategy", self.strategy)
-        metrics = MetricRecord({str(getattr(inner, "weighted_by_key", "num-examples")): examples})
+        metrics = MetricRecord({weight_key(self.strategy): examples})
         if (key := getattr(inner, "train_loss_key", None)) is not None:
             metrics[str(key)] = 1.0
         return Message(RecordDict({only_arrays(message.content)[0]: arrays, "metrics": metrics}), reply_to=message)

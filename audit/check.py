@@ -87,6 +87,12 @@ class Check(str):
         check.__dict__.update(self.__dict__)
         return check
 
+    def worded(self, **words: Any) -> "Check":
+        """Return the same check with other ``seen``, ``cause`` or ``mend``, as of a system with other units."""
+        check = Check(self)
+        check.__dict__.update(self.__dict__ | words)
+        return check
+
     @property
     def metric(self) -> str:
         """The metric in the rows of the check's results."""
@@ -168,7 +174,7 @@ class CheckResult:
     @property
     def check(self) -> Check:
         """The check that gave the result; if it is not one of this package's checks, only its name is known."""
-        return CHECKS.get(self.name) or (self.name if isinstance(self.name, Check) else Check(self.name))
+        return self.name if isinstance(self.name, Check) else CHECKS.get(self.name) or Check(self.name)
 
     @property
     def words(self) -> str:

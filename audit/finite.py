@@ -1,4 +1,4 @@
-"""The rule on values that are no numbers: NaN and infinity.
+"""The limits of a claim, and the rule on values that are no numbers: NaN and infinity.
 
 Only the user of a system knows whether its records or clients can send them. So a system that lets them through keeps
 its claim, for those who cannot send such values; each finding says so, and no check fails.
@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from .check import FINITE, SIZE, CheckResult
 from .wording import counted
 
-_HOLDS = "the claim holds for"
+HOLDS = "the claim holds for"
+"""What stands in the words of a check that was not made, before those for whom the claim holds without it."""
 SIZES_SHOW = "the sizes of the updates alone would show eps >= "
 _PUBLIC = (
     "the number of records counts as public; if it is secret, divide by a constant (Opacus: "
@@ -27,16 +28,16 @@ def finite_result(sent: Sequence[str], broken: Sequence[str], *, whom: str) -> C
     """
     if broken:
         more = f" (and {counted(len(broken) - 1, 'other input')})" if len(broken) > 1 else ""
-        return FINITE.skipped(f"{broken[0]}{more}: {_HOLDS} {whom} that cannot cause such values")
+        return FINITE.skipped(f"{broken[0]}{more}: {HOLDS} {whom} that cannot cause such values")
     return FINITE.passes(f"sent: {', '.join(sent)}")
 
 
 def limit_of(results: Iterable[CheckResult]) -> str:
-    """Return the participants to whom a claim is limited, and why, if the system does not stop NaN or infinite values;
-    otherwise return an empty string.
+    """Return to whom a claim is limited, and why, if the system does not stop NaN or infinite values, or if inputs were
+    ruled out; otherwise return an empty string.
     """
-    found = (one.witness for one in results if one.name == FINITE and one.passed is None)
-    return "; ".join(dict.fromkeys(one for one in found if _HOLDS in one))
+    found = (one.witness for one in results if one.passed is None)
+    return "; ".join(dict.fromkeys(one for one in found if HOLDS in one))
 
 
 def limits_of(results: Sequence[CheckResult]) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ def contributions(
         longest = float(torch.linalg.vector_norm(kept, dim=1).max()) / clip_norm if len(rows) else 0.0
         return Contributions(expected, longest, True, kept=kept)
     found = replace(_solved(rows, total.double(), expected, clip_norm), kept=kept)
-    if not bool(rows.isfinite().all() and total.isfinite().all()):
+    if not len(rows) or not bool(rows.isfinite().all() and total.isfinite().all()):
         return found
     if rule := _rounded_norms(found.weights):
         return replace(found, rule=rule)

@@ -322,10 +322,10 @@ def check(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="An option of the part: key=value in TOML. Repeatable.")
     ] = None,
-    limit: Annotated[float, typer.Option(help="Seconds that one check may take.")] = 120.0,
+    limit: Annotated[float, typer.Option(help="Seconds of wall time that one check may take.")] = 120.0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check that a part does what its kind requires: a line per check; exit code 10 if one finds a fault."""
+    """Check that a part does what its kind requires, a line per check; exit code 10 for a fault, 11 if stopped."""
     with reported_errors():
         from .printing import check_lines
 

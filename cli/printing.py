@@ -112,7 +112,7 @@ def print_schema(kind: str) -> str:
         return json.dumps(schema_of(kind), indent=2, ensure_ascii=False)
 
 
-OK, FAULT = 0, 10
+OK, FAULT, NOT_FINISHED = 0, 10, 11
 
 
 def check_lines(
@@ -132,19 +132,20 @@ def check_lines(
     for assignment in options:
         apply_override(given, assignment)
     found = kind or kind_of(part)
-    outcomes, faults = check_part(part, kind=found, options=given, limit=limit), list[bool]()
+    outcomes, passed = check_part(part, kind=found, options=given, limit=limit), list[bool | None]()
 
     def lines() -> Iterator[str]:
         shown = []
         for outcome in outcomes:
-            faults.append(not outcome.passed)
+            passed.append(outcome.passed)
             shown.append({"check": outcome.name, "passed": outcome.passed, "remark": outcome.remark})
             if not as_json:
                 yield outcome.line
         if as_json:
             yield json.dumps({"part": part, "kind": found, "checks": shown}, indent=1)
         else:
-            number = sum(faults)
-            yield f"{part} ({found}): {len(faults)} checks, {number or 'no'} fault{'' if number == 1 else 's'}"
+            number, late = passed.count(False), passed.count(None)
+            words = f"{number or 'no'} fault{'' if number == 1 else 's'}" + (f", {late} not finished" if late else "")
+            yield f"{part} ({found}): {len(passed)} checks, {words}"
 
-    return lines(), lambda: FAULT if any(faults) else OK
+    return lines(), lambda: FAULT if False in passed else NOT_FINISHED if None in passed else OK

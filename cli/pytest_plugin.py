@@ -9,7 +9,8 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -197,9 +198,12 @@ class AuditFixture:
 class SystemFixture:
     """The fixture ``fedassay_system``, which checks and audits a foreign system, such as an Opacus training.
 
-    It fails the test where a check fails, and unless the claim is NOT REFUTED.
+    It fails the test where a check fails, and unless the claim is NOT REFUTED. ``folder``: makes the one
+    for a page; None without ``--fedassay-report``.
     """
 
+    test: str = ""
+    folder: Callable[[], Path] | None = None
     note_verdict: Callable[[str], None]
 
     def __call__(
@@ -213,18 +217,21 @@ class SystemFixture:
         __tracebackhide__ = True
         from ..audit.finding import accept_weak as accepted
         from ..audit.parts import extras_named
-        from ..suites.results.outcome import judge_finding
+        from ..suites.results.outcome import INCONCLUSIVE, Outcome, judge_finding
 
         with extras_named():
             from ..adapters.replicas import audit_replicas, plan_replicas
             from ..adapters.runner import watch, why_not_planted
             from .system_run import judge_watched
 
+        page = self._pages(system)
         results = watch(system, seed=seed)
         checked = judge_watched(results)
-        # An audit's finding says the limits itself.
-        for line in (checked.verdict_line, *results.limit_lines()) if checked.exit_code or not replicas else ():
-            self.note_verdict(line)
+        if checked.exit_code or not replicas:
+            page(checked, results)
+            # An audit's finding says the limits itself.
+            for line in (checked.verdict_line, *results.limit_lines()):
+                self.note_verdict(line)
         if checked.exit_code:
             pytest.fail("\n".join(results.lines()), pytrace=False)
         if not replicas:
@@ -233,16 +240,26 @@ class SystemFixture:
             plan = plan_replicas(system, seed=seed, plant=options.get("plant"), accept_weak=accept_weak)
             if plan.weak and not accept_weak:
                 # Before the runs, because no correct training could pass.
+                page(Outcome(verdict_line=f"INCONCLUSIVE: no runs: {plan.line()}", exit_code=INCONCLUSIVE), results)
                 pytest.fail(f"no runs were made: {plan.line()}\n{_choose(plan.enough[0])}", pytrace=False)
             options["plan"] = plan
         finding = audit_replicas(system, seed=seed, seen=results, **options)
         finding = accepted(finding) if accept_weak else finding
         gate = judge_finding(type(system).__name__, finding)
+        page(gate, results, finding, found=[replace(finding, limit="").line()])
         self.note_verdict(finding.line())
         if gate.exit_code:
             choose = f"\n{_choose(None)}" if finding.verdict.value == "UNDERPOWERED" else ""
             pytest.fail(f"{gate.verdict_line}\n{finding.line()}{choose}", pytrace=False)
         return finding
+
+    def _pages(self, system: "Runner") -> Callable[..., None]:
+        """What writes the page of this system, if pages are wanted."""
+        from .system_run import write_system_page
+
+        if self.folder is None:
+            return lambda *_, **__: None
+        return partial(write_system_page, self.folder() / "report.html", self.test, system, as_json=True)
 
 
 def _choose(enough: int | None) -> str:
@@ -344,7 +361,8 @@ def fedassay_audit(request: pytest.FixtureRequest) -> AuditFixture:
 def fedassay_system(request: pytest.FixtureRequest) -> SystemFixture:
     """Check and audit a foreign system; fail unless its claim is NOT REFUTED: ``fedassay_system(training)``."""
     _defaults(request)
-    return SystemFixture(note_verdict=_noter(request))
+    kept, test = request.config.getoption("--fedassay-report"), request.node.nodeid
+    return SystemFixture(test=test, folder=_Folders(Path(kept), test) if kept else None, note_verdict=_noter(request))
 
 
 def _noter(request: pytest.FixtureRequest) -> Callable[[str], None]:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,14 +47,30 @@ def carry_out_watch(target: str, *, seed: int, as_json: bool, html: Path | None 
         shown = [*_claimed(system), *results.lines(), *_reported(results)]
         print_lines(*shown, f"gate   {gate.verdict_line} (exit code {gate.exit_code})", *results.limit_lines())
     if html is not None:
-        lines = [*results.lines(), *_reported(results)]
-        page: dict[str, Any] = {"checks": _outcomes(results), "lines": lines, "stated_by": _BY_SYSTEM}
-        write_page(html, target, system.claim, gate, as_json=as_json, **page)
+        write_system_page(html, target, system, gate, results, as_json=as_json)
     return gate.exit_code
 
 
-def _outcomes(seen: Watched) -> list[tuple[str, bool | None, str]]:
-    return [(one.name, one.passed, one.words) for one in seen.results]
+def write_system_page(
+    path: Path,
+    target: str,
+    system: Runner,
+    gate: Outcome,
+    seen: Watched,
+    finding: Finding | None = None,
+    *,
+    found: Sequence[str] = (),
+    as_json: bool,
+) -> None:
+    """Write the page of a watched run or an audit, as ``write_page``; ``found``: lines about the finding."""
+    limits = seen.limit_lines() if finding is None or finding.limit else []
+    lines = [*([] if finding else seen.lines()), *_reported(seen), *found, *limits]
+    checks = [(one.name, one.passed, one.words) for one in seen.results]
+    shown: dict[str, Any] = {"checks": checks, "lines": lines, "stated_by": _BY_SYSTEM, "finding": finding}
+    claim = None
+    with suppress(Exception):  # None can be stated, as of a training that adds no noise.
+        claim = system.claim
+    write_page(path, target, claim, gate, as_json=as_json, **shown)
 
 
 def judge_watched(results: Watched) -> Outcome:
@@ -121,9 +137,8 @@ def _carry_out(
     limits = seen.limit_lines() if finding.limit else []
     show(*found, f"gate   {gate.verdict_line} (exit code {gate.exit_code})", *limits)
     if given["html"] is not None:
-        lines = [*_reported(seen), f"plan   {planned}", *found, *limits]
-        shown = {"finding": finding, "checks": _outcomes(seen), "lines": lines, "stated_by": _BY_SYSTEM}
-        write_page(given["html"], target, system.claim, gate, as_json=given["json"], **shown)
+        found = [f"plan   {planned}", *found]
+        write_system_page(given["html"], target, system, gate, seen, finding, found=found, as_json=given["json"])
     return gate.exit_code
 
 

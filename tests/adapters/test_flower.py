@@ -10,6 +10,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedass
 
 import older_flower_apps
 from fedassay.adapters.flower import App
+from fedassay.adapters.flower_hooks import FEWER, WEIGHTED
 from fedassay.adapters.flower_play_back import EQUAL
 from fedassay.adapters.many_units import ManyUnits
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
@@ -65,7 +66,11 @@ def test_more_examples_of_one_client_and_missing_replies_show_as_a_row_that_is_t
     heavy = App(server(), client(examples=lambda node: 10 if node == 3 else 1))
     assert [one.name for one in heavy.watch().failed] == ["sum of clipped rows"]
     assert heavy.watch().failed[0].measured == pytest.approx(10 * 10 / 19, rel=1e-3)
-    assert App(server(), client(), missing=5).watch().failed[0].measured == pytest.approx(2.0, rel=1e-3)
+    (missing,) = App(server(), client(), missing=5).watch().failed
+    assert missing.measured == pytest.approx(2.0, rel=1e-3)
+    assert (heavy.watch().failed[0].cause, missing.cause) == (WEIGHTED, FEWER)
+    (short,) = App(server(client_side), client()).watch().failed  # No share: a mod is missing.
+    assert (short.cause, "client" in short.words, "record" in short.words) == ("", True, False)
 
 
 def test_clients_without_the_mod_and_half_of_the_noise_are_found():

@@ -1,6 +1,7 @@
 """Frozen replies through Flower's strategies: the multipliers that are known, and refusals."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedassay[flower]'")
 
 from fedassay.adapters.flower import App
+from fedassay.adapters.flower_hooks import FEWER, WEIGHTED
 from fedassay.adapters.flower_play_back import CASES, EQUAL, FlowerPlayBack, Replies
 from flower_apps import CLIP, accounted, client, client_side, fixed, flower, quiet, server
 from flwr.clientapp.mod import LocalDpMod, fixedclipping_mod
@@ -47,6 +49,8 @@ def test_unequal_examples_missing_replies_and_momentum_lower_the_multiplier():
     _, tenfold, alone, half, two = (average.effective_multiplier(case) for case in CASES)
     assert (tenfold, alone, half, two) == pytest.approx((19 / 100, 0.1, 0.5, 1.0), rel=0.04)
     momentum = played(flower.FedAvgM, server_momentum=0.9)
+    median = played(flower.FedMedian)._multiplier(CASES[1])
+    assert (median.passed, median.cause) == (False, "")  # No weight explains how far a client moves a median.
     assert momentum.effective_multiplier(CASES[-1]) == pytest.approx(math.sqrt(2 / (1 + 1.9**2)), rel=0.05)
 
 
@@ -54,12 +58,22 @@ def test_play_back_fails_what_a_wrapper_does_not_bound_and_passes_the_accounted_
     results = App(server(), client()).play_back().results()
     failed = [one.name.partition(", ")[2] for one in results.failed]
     assert failed == [CASES[1].words, CASES[2].words, CASES[3].words]
+    assert [one.cause for one in results.failed] == [WEIGHTED, WEIGHTED, FEWER]
     assert "an update of zero raises ZeroDivisionError" in " ".join(results.lines())
     ruled_out = App(server(), client(), cases=(EQUAL, CASES[-1])).play_back().results()
     assert ruled_out.failed == ()
     strict = App(server(accounted), client()).play_back().results()
     assert strict.failed == ()
     assert "releases nothing" in " ".join(strict.lines())
+
+
+def test_cases_that_are_ruled_out_limit_the_claim_and_those_of_ones_own_that_equal_them_do_not():
+    found = App(server(), client(), cases=(EQUAL,)).play_back().results()
+    assert [one for case in CASES[1:4] for one in (case.words,) if one not in found.limit] == []
+    assert (CASES[4].words in found.limit, CASES[4].words in found.aside) == (False, True)
+    assert found.limit_lines()[0].startswith("limit ")
+    whole = tuple(replace(case, words=f"my {case.words}") for case in CASES)
+    assert "deployments" not in App(server(accounted), client(), cases=whole).play_back().results().limit
 
 
 def test_mods_of_the_clients_are_played_and_a_mod_that_is_missing_is_found():

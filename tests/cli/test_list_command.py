@@ -105,6 +105,12 @@ def test_a_sound_part_ends_with_code_0_and_a_broken_one_with_10(say, own_module)
     assert "FAULT  Every class has a training sample" in broken.output
 
 
+def test_a_check_that_reaches_its_limit_is_no_fault(say, own_module):
+    module = own_module("import time\n\n\ndef part():\n    time.sleep(9)\n")
+    late = say("check", f"{module}:part", "--kind", "dataset", "--limit", "0.1")
+    assert (late.exit_code, "FAULT" in late.output, "--limit" in late.output) == (11, False, True)
+
+
 def test_json_holds_every_check(say):
     found = json.loads(say("check", "poisson", "--json").stdout)
     assert (found["part"], found["kind"]) == ("poisson", "sampling")

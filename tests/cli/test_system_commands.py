@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -125,7 +126,7 @@ def test_lots_clip_and_accounting_that_were_not_looked_at_are_never_ok_and_a_ten
     assert say("watch", target("made")).exit_code == 11
 
 
-def test_a_step_that_lets_nan_through_is_named_in_the_line_and_fails_nothing(say, target):
+def test_a_step_that_lets_nan_through_is_named_in_line_and_page_and_fails_nothing(say, target, tmp_path):
     watched = say("watch", target("passing"))
     assert (
         "limited: finite for all rows: a gradient with a NaN entry makes the release NaN or infinite" in watched.output
@@ -134,8 +135,11 @@ def test_a_step_that_lets_nan_through_is_named_in_the_line_and_fails_nothing(say
     audited = say("audit", target("passing"))
     assert audited.exit_code == 0
     lines = audited.output.splitlines()
+    say("watch", target("passing"), "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
     (limit,) = [one for one in lines if one.startswith("limit  ")]
     assert limit.endswith("the claim holds for records that cannot cause such values")
+    assert limit in page
     assert lines[lines.index(limit) - 1].startswith("gate   OK")
 
 
@@ -371,6 +375,20 @@ def test_the_fixture_prints_the_limits_of_what_was_watched(monkeypatch):
     assert [one.startswith("limit  a row") for one in noted[1:]] == [True]
 
 
+def test_the_fixture_writes_the_page_of_a_system_that_fails_and_of_one_that_passes(monkeypatch, tmp_path):
+    def band(gate):
+        monkeypatch.setattr("fedassay.cli.system_run.judge_watched", lambda found: gate)
+        judged = SystemFixture(test="test_mine.py::test_it", folder=lambda: tmp_path, note_verdict=print)
+        with suppress(pytest.fail.Exception):
+            judged(GaussianRunner(), replicas=False)
+        page = (tmp_path / "report.html").read_text(encoding="utf-8")
+        assert "test_mine.py::test_it" in page
+        return page.partition('<div class="band ')[2].partition('"')[0]
+
+    assert band(Outcome(verdict_line="FAIL: noise", exit_code=10)) == "broken"
+    assert band(Outcome(verdict_line="OK", exit_code=0)) == "fine"
+
+
 def test_equal_reasons_and_failures_of_one_check_stand_in_one_line():
     cases = [EFFECTIVE.of(words).at_least(1.0, 3.0, unit="sensitivities", witness="a unit") for words in ("a", "b")]
     lines = Watched(results=(*cases, SCALE.skipped("few"), PRESENT.skipped("few"), PASSED)).lines()
@@ -387,8 +405,9 @@ def test_the_fixture_fails_a_test_unless_checks_pass_and_the_claim_is_not_refute
     code += "\n\ndef test_two(fedassay_system):\n    fedassay_system(quiet)\n"
     code += "\n\ndef test_three(fedassay_system):\n    assert fedassay_system(correct, replicas=False) is None\n"
     (tmp_path / "test_own.py").write_text(code, encoding="utf-8")
-    exit_code, output = inner_pytest(tmp_path)
+    exit_code, output = inner_pytest(tmp_path, f"--fedassay-report={tmp_path / 'kept'}")
     assert exit_code == 1
+    assert len(list((tmp_path / "kept").glob("*/report.html"))) == 3
     assert "FAILED: noise scale" in output
     # What this system shows of its lots, rows and accountant is nothing.
     assert "INCONCLUSIVE: not looked at" in output
