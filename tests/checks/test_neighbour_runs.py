@@ -105,6 +105,17 @@ def test_a_divisor_that_follows_the_number_of_records_fails_under_add_remove_alo
     assert size_check(first, sized(1 / 20), Adjacency.ADD_REMOVE).passed
 
 
+def clipped_at(*norms):
+    run = recording()
+    releases = (replace(one, clip_norm=norm) for one, norm in zip(run.releases, norms, strict=False))
+    return replace(run, releases=tuple(releases))
+
+
+@pytest.mark.parametrize(("other", "passed"), [((1.0, 1.2), None), ((0.9, 1.1), False), ((1.0, 1.1), True)])
+def test_a_clip_norm_that_changes_within_a_run_may_follow_a_noised_count(other, passed):
+    assert size_check(clipped_at(1.0, 1.1), clipped_at(*other), Adjacency.ADD_REMOVE).passed is passed
+
+
 def test_steps_and_rates_that_follow_the_number_of_records_are_named():
     shorter = replace(recording(steps=10), ledger=((1.1, 0.21, 10),))
     words = size_check(recording(), shorter, Adjacency.ADD_REMOVE).witness
