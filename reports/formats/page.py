@@ -111,8 +111,8 @@ def html_of_finding(
         target: the system's name. claim: what it claims; None of scores alone. verdict: one line. code: the exit code
         of the command. finding: of an audit; None of a watched run. attack: how well scores distinguish members, and
         of what its intervals are. checks: names, outcomes (None: not looked at) and words.
-        lines: what the command printed. stated_by: who states the claim, and what was tested. rests: what the verdict
-        assumes of the evidence.
+        lines: what the command printed. stated_by: who states the claim, and what was tested.
+        rests: what the verdict assumes of the evidence.
     """
     tested = None if claim is None else Tested(claim=claim, verdict="REFUTED" if code == FAIL else "UNDERPOWERED")
     if finding is not None and claim is not None:

@@ -497,7 +497,7 @@ def train_twice_on_each_lot(model, optimizer, loader, _):
         (stepping(lr_by_loss), "state without noise", "end with different values"),
         (train_divided_by_size, "state without noise", "divided by the number of records in its lot"),
         (train_and_add_the_mean_label, "state without noise", "2.bias ends with different values"),
-        (train_twice_on_each_lot, "records in common", "the lots of steps 0 and 1 hold the same"),
+        (train_twice_on_each_lot, "records in common", "hold the same"),
     ],
 )
 def test_what_data_decide_without_noise_is_found(method, check, words):

@@ -122,7 +122,7 @@ FAULTS = {
     "users' noise for the mean in a sum": (simulation, {"parts": _by_users(NOISE * CLIP / COHORT)}, "noise scale"),
     "one seed of the noise": (simulation, {"parts": _of(_OneSeed)}, "noise fresh"),
     "too low a rate": (sampled, {"rate": RATE / 3}, "sampling rate"),
-    "cohorts in turn at a rate": (sampled, {"cohorts": in_turn}, "records in common"),
+    "cohorts in turn at a rate": (sampled, {"cohorts": in_turn}, "neighbouring records"),
     "a user twice in a cohort": (simulation, {"cohorts": _with_replacement}, "records once in a lot"),
     "too few steps": (simulation, {"steps": STEPS // 2}, "steps accounted"),
     "too small an epsilon": (simulation, {"epsilon": 5.0}, "epsilon accounted"),
