@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..audit.check import ACCOUNTED, MOVED, NEIGHBOUR, SIZE, CheckResult
+from ..audit.check import ACCOUNTED, CLIPPED, MOVED, NEIGHBOUR, SIZE, CheckResult
 from ..audit.claim import ONE_TRAINER, Adjacency, Claim, Unit
 from ..audit.observer import GLOBAL_MODELS
 from ..checks.neighbour_runs import (
@@ -142,6 +142,9 @@ class TrainingOnData(ABC):
     all_seen: ClassVar[bool] = False
     """Whether each noised number of a run is in its releases: then accounted steps pay for no others, and what runs on
     other records cannot explain is left open, also where nothing was seen to move."""
+    weighted: ClassVar[bool] = False
+    """Whether a library may weight what units send: then only a sum that was solved for the weight of each unit shows
+    how much one can add."""
 
     def __init__(
         self,
@@ -229,6 +232,9 @@ class TrainingOnData(ABC):
         unseen = size.words if size.passed is None and self._adjacency is Adjacency.ADD_REMOVE else ""
         unseen = sums.words if sums.passed is None and (self.all_seen or UNEQUAL in sums.witness) else unseen
         unseen = unseen or ("" if sums.passed else left_out(recording, sum(first.reads.values())))
+        clip = next((one for one in found.results if one.name == CLIPPED), None)
+        if self.weighted and clip is not None and clip.passed is None:
+            unseen = "; ".join(filter(None, (unseen, f"the weight of each unit in a sum: {clip.witness}")))
         names = ", ".join(sorted(following)[:3])
         words = (
             f"what train returns depends on the data without noise ({names}): the claim holds only if nobody "

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..audit.claim import Unit
+from ..audit.claim import Adjacency, Unit
 from ..audit.supplied.given import check_whole
 from ..fl.streams import seeded
 from .loop_system import Loop, _Watches
@@ -60,9 +60,11 @@ class Training(Loop):
         others: as in ``Loop``.
 
     Raises:
-        TypeError: for clients without indices.
-        ValueError: as ``Loop``.
+        TypeError: for clients without indices, and other types than these.
+        ValueError: as ``Loop``, and for add/remove, because ``FedAvg`` divides by the number of clients.
     """
+
+    weighted = True
 
     def __init__(
         self,
@@ -78,6 +80,14 @@ class Training(Loop):
         **others: Any,
     ) -> None:
         check_whole("rounds", rounds, least=1)
+        if not callable(filters) or not callable(aggregate) or not isinstance(start, Mapping):
+            given = f"{filters!r:.60}, {aggregate!r:.60} and {start!r:.60}"
+            raise TypeError(f"filters and aggregate must be functions, and start arrays by name, got {given}")
+        if Adjacency(others.get("adjacency", Adjacency.ZERO_OUT)) is Adjacency.ADD_REMOVE:
+            raise ValueError(
+                "adjacency must be zero_out or replace_one, got add_remove: the mean is divided by the number of "
+                "clients, and noise grows with it"
+            )
         check_call("fit", fit, [None, None], what="two arguments, model and data")
 
         def run(given: Any, made: _Watches) -> object:
@@ -93,8 +103,7 @@ class Training(Loop):
                     zeros = {name: np.zeros_like(one) for name, one in change.items()}
                     noise.append(site.bare(_with(result, zeros, params), context))
                     results.append(site.sent(_with(result, change, params), context))
-                with seeded(None):
-                    bare = _change(aggregate(noise), params)
+                bare = _mean(aggregate, noise, params, checked=not turn)
                 moved = _change(aggregate(results), params)
                 if not turn and not any(one.any() for one in bare.values()):
                     _check_repeats(fit, FLModel(params=params, current_round=turn), given[0])
@@ -142,6 +151,20 @@ class _Site:
         found = FLModelUtils.from_shareable(shareable)
         found.meta["client_name"] = self._name
         return found
+
+
+def _mean(aggregate: Callable[[list[Any]], Any], noise: list[Any], params: Params, *, checked: bool) -> Params:
+    """The aggregated change of results, by equal draws; ``checked``: that a further call makes the same."""
+    found = []
+    for _ in range(2 if checked else 1):
+        with seeded(None):
+            found.append(_change(aggregate(noise), params))
+    if any(not np.array_equal(one, found[-1][name]) for name, one in found[0].items()):
+        raise Unwatchable(
+            "two calls of aggregate with equal draws differ: it keeps a state, such as momentum, or no seed reaches "
+            "its noise"
+        )
+    return found[0]
 
 
 def _check_repeats(fit: Callable[[Any, Any], Any], model: Any, data: Any) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..audit.claim import Unit
+from ..audit.claim import Adjacency, Unit
 from ..fl.recording import MessageRecorder
 from ..fl.streams import seeded
+from .logged_data import LoggedData
 from .loop_system import Loop, _PlayedWatch, _Watches
 from .unwatchable import Unwatchable, check_call
 
@@ -64,18 +65,26 @@ class Training(Loop):
 
     Raises:
         TypeError: for users without indices.
-        ValueError: as ``Loop``.
+        ValueError: as ``Loop``, and for add/remove with rate 1: in a cohort of fixed size, another user takes the place
+            of one that is missing.
     """
+
+    weighted = True
 
     def __init__(
         self, train: Callable[[Any], Any], users: Any, *, unit: Unit | str = Unit.CLIENT, **others: Any
     ) -> None:
+        if others.get("rate") == 1 and Adjacency(others.get("adjacency", Adjacency.ZERO_OUT)) is Adjacency.ADD_REMOVE:
+            raise ValueError(
+                "adjacency must be zero_out or replace_one where rate is 1, got add_remove: in a cohort of fixed size, "
+                "another user takes the place of one that is missing"
+            )
         if not callable(train):
             raise TypeError(f"train must be a function train(users), got {train!r}")
         check_call("train", train, [users], what="one argument, the users")
 
         def run(given: Any, made: _Watches) -> object:
-            with _gathering(made):
+            with _gathering(made, given):
                 returned = train(given)
             if not made.watches:
                 raise Unwatchable("no cohort was trained: train must use a SimulatedBackend of pfl")
@@ -85,7 +94,7 @@ class Training(Loop):
 
 
 @contextmanager
-def _gathering(made: _Watches) -> Iterator[None]:
+def _gathering(made: _Watches, users: LoggedData) -> Iterator[None]:
     """Have every cohort that is trained inside the context watched."""
     original, watches = SimulatedBackend.async_gather_results, dict[nn.Module, _PlayedWatch]()
 
@@ -101,7 +110,7 @@ def _gathering(made: _Watches) -> Iterator[None]:
         if module not in watches:
             watches[module] = made(module)
         parts = backend._postprocessors
-        first = _First(watches[module], parts)
+        first = _First(watches[module], parts, users)
         backend._postprocessors = [first, *parts, _Last(first)]
         try:
             return await original(backend, model, **given)
@@ -118,14 +127,14 @@ def _gathering(made: _Watches) -> Iterator[None]:
 class _First(Postprocessor):  # type: ignore[misc]
     """Sees what each user sends before all other postprocessors, and a sum after all of them, for one cohort."""
 
-    def __init__(self, watch: _PlayedWatch, parts: list[Any]) -> None:
+    def __init__(self, watch: _PlayedWatch, parts: list[Any], users: LoggedData) -> None:
         for part in parts:
             mechanism = getattr(part, "underlying_mechanism", part)
             for kind, reason in _REFUSED.items():
                 if isinstance(mechanism, kind):
                     words = f"{type(mechanism).__name__} cannot be watched, because {reason}"
                     raise Unwatchable(f"{words}: audit the mechanism alone, as a function")
-        self._watch, self._parts = watch, parts
+        self._watch, self._parts, self._users = watch, parts, users
         self.bare: dict[str, Tensor] = {}
         self.total: dict[str, Tensor] = {}
         # An empty cohort computes no update.
@@ -133,7 +142,12 @@ class _First(Postprocessor):  # type: ignore[misc]
 
     def postprocess_one_user(self, *, stats: Any, user_context: Any) -> tuple[Any, Any]:
         rows = {name: one[None] for name, one in self.of_model(stats).items()}
-        self._watch.lot([_number(user_context.user_id)], rows)
+        number = _number(user_context.user_id)
+        if (read := self._users.last(self._users.unread)) and number not in read:
+            raise Unwatchable(
+                f"user_id of a Dataset is {number}, and its data are those of user {read[-1]}: use one index"
+            )
+        self._watch.lot([number], rows)
         bare = self._bare(stats, user_context)
         if not self.bare:
             again = self._bare(stats, user_context)

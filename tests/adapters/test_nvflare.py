@@ -169,6 +169,24 @@ def test_whole_models_are_read_as_their_change():
         assert np.allclose(one.received, other.received, atol=1e-5)
 
 
+class _Momentum:
+    past = 0.0
+
+    def __call__(self, results):
+        found = BaseFedAvg.aggregate_fn(results)
+        found.params = {name: one + self.past for name, one in found.params.items()}
+        self.past += 0.5
+        return found
+
+
+def test_weights_that_no_sum_shows_leave_the_verdict_open():
+    stated = STATED | {"noise_multiplier": NOISE * 2**0.5}
+    many = Training(
+        partial(fit, meta=_steps), [*points(), *points()], START, filters=lambda: [ClipAndNoise()], **stated
+    )
+    assert judge_watched(many.watch()).exit_code == 11
+
+
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
@@ -184,5 +202,11 @@ def test_what_cannot_be_watched_is_refused_with_the_reason(kind, message):
 
 
 def test_wrong_use_is_refused():
+    with pytest.raises(Unwatchable, match="keeps a state"):
+        training(aggregate=_Momentum()).watch()
+    with pytest.raises(ValueError, match="zero_out or replace_one, got add_remove"):
+        training(adjacency="add_remove")
+    with pytest.raises(TypeError, match="filters and aggregate must be functions"):
+        Training(fit, points(), START, filters=[ClipAndNoise()], **STATED)
     with pytest.raises(TypeError, match="two arguments, model and data"):
         Training(lambda model: None, points(), START, **STATED)

@@ -218,8 +218,16 @@ def _adaptive():
         ({"parts": lambda: [_NoiseOfTheSystem()]}, "cannot be seeded"),
         ({"parts": lambda: [_adaptive()]}, "differs from them by adaptive_clipping/clipping_indicator"),
         ({"ids": "user {}".format}, "must be the user's index in the data, got 'user 0'"),
+        ({"ids": lambda user: str(user + 1)}, "user_id of a Dataset is 1, and its data are those of user 0"),
     ],
-    ids=["Laplace noise", "correlated noise", "noise of the operating system", "adaptive clip", "names of users"],
+    ids=[
+        "Laplace noise",
+        "correlated noise",
+        "noise of the operating system",
+        "adaptive clip",
+        "names of users",
+        "other users",
+    ],
 )
 def test_what_cannot_be_watched_is_refused_with_the_reason(changed, message):
     with pytest.raises(Unwatchable, match=message):
@@ -253,6 +261,8 @@ def test_a_recording_holds_what_each_user_sent_and_the_models(tmp_path):
 
 
 def test_wrong_use_is_refused():
+    with pytest.raises(ValueError, match="zero_out or replace_one where rate is 1"):
+        simulation(adjacency="add_remove")
     with pytest.raises(TypeError, match=r"one argument, the users"):
         Training(lambda: None, points(), **STATED)
     with pytest.raises(Unwatchable, match="no cohort was trained"):
