@@ -55,6 +55,13 @@ LONG = Plant(weight=1e4)
 """A unit by which a clip of means, for one, is moved beyond one clip norm."""
 _ROUNDING = 0.02
 """Relative difference of the epsilons of two accountants that is rounding."""
+_REORDERED = "the order of records follows their contents, so that lots of equal draws differ"
+_UNLOOKED = Movement(
+    name="the training",
+    how="made different lots or random draws in runs on other records, so that these runs do not show what the data "
+    "change",
+    by_data=False,
+)
 _PATIENCE = 10
 """How many times the CPU seconds of the first run, and two more, a further run may take."""
 
@@ -280,11 +287,8 @@ class TrainingOnData(ABC):
                 again = self._with_another(seed, {"places": places}, replaced, forced=forced, apart=chosen)
                 runs.append(ReplacedRun(replaced=replaced, record=again.record))
                 order = order or reordered(control.order, again.order)
-            # Then equal draws make lots of other records, of the same distribution.
-            words = renamed(control.record, runs, first=recording)
-            words = (
-                "the order of records follows their contents, so that lots of equal draws differ" if order else words
-            )
+            # In another order equal draws make lots of other records, of the same distribution.
+            words = _REORDERED if order else renamed(control.record, runs, first=recording)
             sums = NEIGHBOUR.skipped(words) if words else sums_on_neighbours(control.record, runs, first=recording)
             # Where runs on equal data differ, so may these two.
             sums = (self._long_unit(seed, forced) or sums) if sums.passed else sums
@@ -382,12 +386,7 @@ class TrainingOnData(ABC):
             how = f"is {other[0]} instead of {own} on other records"
             return (*moved, Movement(name="the number of steps", how=how, by_data=False))
         if not looked:
-            how = (
-                "made different lots or random draws in runs on other records, so that these runs do not show "
-                "what the data change"
-            )
-            unlooked = Movement(name="the training", how=how, by_data=False)
-            return (*moved, unlooked) if self.all_seen else moved
+            return (*moved, _UNLOOKED) if self.all_seen else moved
         known = [one for one in moved if one.by_data]
         names -= {one.name for one in known}
         return (*known, *(self._ending_otherwise(first, names, course, seed) if names else ()))

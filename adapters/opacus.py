@@ -121,8 +121,8 @@ class Training(TrainingOnData):
         apart: Collection[int] = (),
     ) -> Played:
         """``own_vectors``: whether the units' directions matter; ``account``: whether the accountant is asked for its
-        epsilon, which takes it long; ``changes``: of ``LoggedData``; ``forced``: noised sums of
-            another run; ``apart``: records that the rest of a sum is without.
+        epsilon, which takes it long; ``changes``: of ``LoggedData``; ``forced``: noised sums of another run;
+        ``apart``: records that the rest of a sum is without.
         """
         with seeded(seed):
             data = LoggedData(self._data, planted=planted, **changes)

@@ -189,7 +189,7 @@ class _Last(Postprocessor):  # type: ignore[misc]
         return stats, Metrics()
 
 
-class Recording(Postprocessor, TrainingProcessCallback):  # type: ignore[misc]
+class RecordsMessages(Postprocessor, TrainingProcessCallback):  # type: ignore[misc]
     """Records what the server of a simulation receives, so that it can be attacked.
 
     It is the last of the postprocessors, and a callback. Users' names in the recording are ``user_`` and their

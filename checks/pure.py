@@ -149,7 +149,7 @@ def _loss(setup: ReplaySetup, direction: Direction, rate: float) -> _Loss:
     shift = moves.sum(0) / held.sum(0).clamp_min(1)
     _check_additive(moves, shift * held)
     # Of one draw each, which show a common length more than differences of two draws do.
-    _check_alike((noise - noise.sum(0) / kept.sum(0).clamp_min(1)), kept)
+    _check_alike(noise - noise.sum(0) / kept.sum(0).clamp_min(1), kept)
     check_independent(releases.before[:, sent], setup)
     sizes, steps = apart[kept[0::2] & kept[1::2]].abs().numpy(), (shift * held[0]).abs().numpy()
     bounds = [_of_tails(sizes, steps, *shares, rate=rate) for shares in _TAILS]

@@ -9,7 +9,7 @@ import torch
 pytest.importorskip("pfl", reason="pfl is not installed: pip install pfl")
 
 from fedassay import MessageRecorder
-from fedassay.adapters.pfl import Recording, Training
+from fedassay.adapters.pfl import RecordsMessages, Training
 from fedassay.adapters.replicas import audit_replicas, plan_replicas
 from fedassay.adapters.unwatchable import Unwatchable
 from fedassay.checks.training_record import Plant, equal_releases
@@ -241,7 +241,7 @@ def test_a_recording_holds_what_each_user_sent_and_the_models(tmp_path):
         module = Model()
         facts = {"name": "fedavg", "learning_rate": 0.1, "local_steps": 1}
         recorder = MessageRecorder(tmp_path / "recording", module, algorithm=facts, sends="updates")
-        made.append(Recording(recorder, module))
+        made.append(RecordsMessages(recorder, module))
         return module
 
     ends = []
