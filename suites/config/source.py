@@ -50,6 +50,15 @@ class ConfigError(ValueError):
 
 
 @contextmanager
+def not_too_deep() -> Iterator[None]:
+    """Raise ConfigError where lists or tables are nested more deeply than Python's stack reaches."""
+    try:
+        yield
+    except RecursionError:
+        raise ConfigError("the lists or tables of the suite are nested too deeply to be read") from None
+
+
+@contextmanager
 def config_errors() -> Iterator[None]:
     """Inside this context, turn a ValueError into a ConfigError with the same message."""
     try:

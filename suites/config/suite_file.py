@@ -23,6 +23,7 @@ from .source import (
     check_left_out,
     keep_only,
     mistake_text,
+    not_too_deep,
     wrong_number,
 )
 from .sweeps import expanded
@@ -32,6 +33,7 @@ GIVEN = "defenses"
 """The word in ``only`` by which a caller leaves out all defenses of the suite, because only the added ones run."""
 
 
+@not_too_deep()
 def load_suite(
     suite: str | Mapping[str, Any] | Suite,
     *,

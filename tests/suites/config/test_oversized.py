@@ -59,3 +59,11 @@ def test_a_suite_of_too_many_seeds_tables_or_cells_is_refused_before_anything_is
         load_suite(path, overrides=many)
     assert says in str(refused.value)
     assert len(refused.value.args) == 1
+
+
+@pytest.mark.parametrize(
+    "deep", ["[" * 3000 + "]" * 3000, "{ a = " * 3000 + "1" + " }" * 3000], ids=["lists", "tables"]
+)
+def test_a_suite_that_is_nested_too_deeply_is_refused(suite_file, deep):
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        load_suite(str(suite_file("alpha = 0.05", f"alpha = 0.05\nnested = {deep}")))
